@@ -74,6 +74,8 @@ def _fails(text: str) -> frozenset[str]:
     """The outcomes that fail the gate. Raises UsageError."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in (*POLICY, "nothing")]
-    if unknown or not words:
-        raise UsageError("usage", f"expected --fail-on {', '.join(POLICY)} or nothing, joined by commas, got {text!r}")
+    is_mixed = "nothing" in words and len(set(words)) > 1
+    if unknown or not words or is_mixed:
+        choice = f"{', '.join(POLICY)} joined by commas, or nothing alone"
+        raise UsageError("usage", f"expected --fail-on {choice}, got {text!r}")
     return frozenset(POLICY[word] for word in words if word in POLICY)

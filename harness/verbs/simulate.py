@@ -287,7 +287,10 @@ def _text(simulation: Simulation, in_profile: float | None, width: int) -> str:
         lines += [f"  {op.name:18} {op.cycles:14.0f} cycles {units.seconds(op.seconds)}" for op in simulation.ops]
         if simulation.chips > 1:
             lines += _links(simulation, simulation.seconds)
-    sentences = [f"goes wrong: {o.what} in {o.op} {o.line} ({o.count}x) [{o.kind}]" for o in simulation.offences]
+    sentences = [
+        f"goes wrong: {o.what} in {' '.join(filter(None, (o.op, o.line)))} ({o.count}x) [{o.kind}]"
+        for o in simulation.offences
+    ]
     if any("contents are not known" in text for text in simulation.unknown):
         sentences.append("if contents depend on an argument, give the argument: --operand NAME=FILE.npy")
     # If there is no latency, the first reason is the headline already.

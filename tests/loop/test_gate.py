@@ -337,6 +337,7 @@ def test_no_word_of_a_change_is_a_command_on_the_other_stream(
 
 def test_what_fails_the_gate_is_chosen() -> None:
     assert main(["ci", "--base", "HEAD", "--fail-on", "sometimes"]) == 2
+    assert main(["ci", "--base", "HEAD", "--fail-on", "nothing,wrong"]) == 2
     assert main(["ci", "--base", "HEAD", "--threshold", "0"]) == 2
     assert main(["ci", "--base", "HEAD", "--annotations", "--json"]) == 2
 

@@ -149,7 +149,7 @@ def _of_capture(paths: tuple[Source, ...], name: str | None) -> Module:
                 spent[device.operations[run.operation].module] += run.self_seconds
         chosen = max(matching, key=lambda module: (spent[module], len(protos[module])))
         why = "where most time was spent" if spent[chosen] else "the largest"
-        say(f"this is module {chosen}, {why}; --module names another of {len(matching)}: {names}")
+        say(f"this is module {chosen}, {why}; --module names another of {len(matching)}: {', '.join(sorted(matching))}")
     return proto.module(protos[chosen], chosen)
 
 

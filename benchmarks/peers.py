@@ -5,10 +5,10 @@
 in an environment with Python 3.12 or newer. The TPU compiler compiles every contender in many of its configurations,
 without a TPU; the simulated time of the whole module in the best configuration counts. This takes hours on two cores.
 Results are kept in benchmarks/.cache (or `--cache DIR`), so that a stopped run can be continued. `--library libtpu.so
---library-name NAME` adds a second compiler. `--sensitivity` repeats the best programs with other machine constants.
-`--errors N` adds the worst error of each best configuration on N drawn inputs (some CPU seconds each). `--page`
-compiles nothing and makes the page from the kept results. `--again` tries only our champions and the configurations
-that benchmarks/PEERS.md names as the best, which takes an hour or two on two idle cores:
+--library-name NAME` adds a second compiler. `--sensitivity` simulates the best programs with other machine
+constants too. `--errors N` adds the worst error of each best configuration on N drawn inputs (some CPU seconds each).
+`--page` compiles nothing and makes the page from the kept results. `--again` tries only our champions and the
+configurations that benchmarks/PEERS.md names as the best, which takes an hour or two on two idle cores:
 
     python benchmarks/peers.py --again --errors 12 --jobs 2 --write
 """
@@ -36,7 +36,7 @@ CACHE = Path(__file__).parent / ".cache" / "peers"
 
 
 def run(plan: Plan, cache: Path, jobs: int, limit_seconds: float) -> None:
-    """Does all tasks of the plan, `jobs` at a time, with a line on stderr for each."""
+    """Runs all tasks of the plan, `jobs` at a time, with a line on stderr for each."""
 
     def look(task: Task) -> Outcome | None:
         return cached_outcome(task, cache)
@@ -51,7 +51,7 @@ def run(plan: Plan, cache: Path, jobs: int, limit_seconds: float) -> None:
                     words = f"{1e3 * task_outcome.seconds:.4f} ms" if task_outcome.seconds else task_outcome.refusal
                     print(f"{count}/{len(left)} {task.place}: {words}", file=sys.stderr, flush=True)
         except BaseException:
-            # Otherwise the pool would first do the rest of the stage.
+            # Otherwise the pool would first finish the stage.
             pool.shutdown(cancel_futures=True)
             raise
 
@@ -69,7 +69,7 @@ def _ratios(plan: Plan, look: Look, options: argparse.Namespace) -> peers_page.R
 
 
 def _best(plan: Plan, look: Look) -> list[Task]:
-    """The fastest configuration of each contender at each problem."""
+    """The task of the fastest configuration of each contender at each problem, where one has a time."""
     return [
         ranked[0]
         for chip in plan.chips
@@ -105,10 +105,12 @@ def main() -> int:
     """Runs what is missing and prints the page; with --write also writes benchmarks/PEERS.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps and results are kept")
-    parser.add_argument("--chips", default=",".join(CHIPS), help="in this order")
+    parser.add_argument("--chips", default=",".join(CHIPS), help="the chips to compile for, in this order")
     parser.add_argument("--problems", default=",".join(PROBLEMS))
     parser.add_argument("--contenders", default=",".join((OURS, *PEERS)))
-    parser.add_argument("--keep", type=int, default=4, help="how many configurations go on to the other problems")
+    parser.add_argument(
+        "--keep", type=int, default=4, help="number of best configurations that go on to the other problems"
+    )
     parser.add_argument("--library", type=Path, help="the libtpu.so of another release, for a second compiler")
     parser.add_argument("--library-name", default="another libtpu", help="its name, for the page and the cache")
     parser.add_argument(
@@ -116,19 +118,23 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument(
-        "--sensitivity", action="store_true", help="the best of each side of an aim under other machine constants too"
+        "--sensitivity",
+        action="store_true",
+        help="simulate the two programs of each aim with other machine constants too",
     )
     parser.add_argument(
-        "--errors", type=int, default=0, metavar="N", help="the worst error of each best configuration on N inputs"
+        "--errors", type=int, default=0, metavar="N", help="find the worst error of each best configuration on N inputs"
     )
-    parser.add_argument("--page", action="store_true", help="compile nothing: the page of what is in the cache")
-    parser.add_argument("--again", action="store_true", help="only the configurations that the page names as the best")
+    parser.add_argument("--page", action="store_true", help="compile nothing: make the page from the cache")
+    parser.add_argument(
+        "--again", action="store_true", help="try only the configurations that the page names as the best"
+    )
     parser.add_argument("--write", action="store_true", help="write benchmarks/PEERS.md")
     options = parser.parse_args()
     contenders = tuple(options.contenders.split(","))
     if "tokamax" in contenders and not find_spec("tokamax"):
         parser.error(
-            "tokamax is not installed (Python 3.12 and '.[bench]'): --contenders ours,flash,splash does without"
+            "tokamax is not installed (Python 3.12 and '.[bench]'); --contenders ours,flash,splash leaves it out"
         )
     plan = Plan(
         chips=tuple(options.chips.split(",")),

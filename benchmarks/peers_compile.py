@@ -37,7 +37,7 @@ def _scaled(q: jax.Array) -> jax.Array:
 
 
 def flash(options: Options) -> Attention:
-    """JAX's flash attention; it has no shared heads, so keys and values are repeated before it."""
+    """JAX's flash attention; it has no shared heads, so keys and values are repeated before the call."""
     from jax.experimental.pallas.ops.tpu import flash_attention as module
 
     sizes = {name: int(options[name]) for name in ("block_q", "block_k_major", "block_k")}
@@ -129,7 +129,7 @@ CONTENDERS = {"flash": flash, "splash": splash, "tokamax": tokamax, "ours": ours
 
 
 def compile_contender(chip_name: str, contender: str, options: Options) -> list[dict[str, object]]:
-    """Compiles ahead of time, operands in their default layouts; name and VMEM bytes of each Pallas kernel in it."""
+    """Name and VMEM bytes of each Pallas kernel of the contender, compiled now, with operands in default layouts."""
     device = described_device(chip(chip_name))
 
     def operand(heads: str) -> jax.ShapeDtypeStruct:
@@ -138,12 +138,12 @@ def compile_contender(chip_name: str, contender: str, options: Options) -> list[
 
     kind = AbstractDevice(device_kind=device.device_kind, num_cores=None, platform="tpu")
     with contextlib.ExitStack() as stack:
-        # tokamax asks which chip it is for.
+        # tokamax asks which chip it compiles for.
         if contender == "tokamax":
             stack.enter_context(jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=kind)))
         function = jax.jit(CONTENDERS[contender](options))
         lowered = function.lower(operand("heads"), operand("kv_heads"), operand("kv_heads"))
-        # The limit of a package that sets none is raised as a user would raise it.
+        # If a package sets no limit, the limit is raised as a user would raise it.
         limit = {"xla_tpu_scoped_vmem_limit_kib": options[VMEM_KIB]} if VMEM_KIB in options else {}
         compiled = lowered.compile(compiler_options=limit)
     proto = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
@@ -151,7 +151,8 @@ def compile_contender(chip_name: str, contender: str, options: Options) -> list[
 
 
 def main(directory: Path, dialect: str, chip_name: str, contender: str, *words: str) -> int:
-    """Compiles into `directory` and leaves KERNELS or REFUSED there; the environment says that dumps go there too.
+    """Compiles, and leaves KERNELS or REFUSED in `directory`, where the environment also sends the dumps. Returns 0 or
+    REFUSES.
 
     `dialect` is `older` for another compiler than the one that this jax comes with.
     """

@@ -24,7 +24,7 @@ NAMES = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One contender at one problem on one chip: its best configuration with each compiler, None without any time.
+    """One contender at one problem on one chip: its best configuration with each compiler, None if none has a time.
 
     `tried` of the `planned` configurations have been tried, and `refusals` say why some have no time. `is_complete`:
     nothing is left to try, neither here nor at the problem that ranks the configurations. `is_complete_there`: the same
@@ -44,7 +44,7 @@ class Entry:
     is_complete_there: bool
     # The worst error of the best configuration, in units of the tolerance; None where it was not run.
     error: Error | None = None
-    # The reason why a kernel of ours has no figures here, though it may have had some; empty if it has figures.
+    # The reason why a kernel of ours has no figures, although it may have run; empty if it has figures.
     fails: str = ""
 
     @property
@@ -59,7 +59,7 @@ class Entry:
 
 
 def entry(plan: Plan, chip: str, problem: str, contender: str, look: Look) -> Entry:
-    """The entry of a contender at a problem on a chip, from the outcomes known so far."""
+    """The entry of a contender at a problem on a chip, from the outcomes so far."""
     tasks = plan.tasks(chip, problem, contender, look)
     outcomes = [task_outcome for task in tasks if (task_outcome := look(task)) is not None]
     first = _first(tasks, look)
@@ -103,7 +103,7 @@ def with_error(plan: Plan, chip: str, problem: str, each: Entry, errors: Errors)
 
 
 def without_failed_figures(each: Entry, chip: str, titles: Mapping[str, Title] | None) -> Entry:
-    """The entry without its figures where our kernel fails."""
+    """The entry; if our kernel fails, without figures and with the reason."""
     if each.contender != OURS:
         return each
     title = (titles or {}).get(peers_problems.our_kernel(PROBLEMS[each.problem], chip))

@@ -1,7 +1,7 @@
 """The worst error of each contender over drawn inputs, in units of the judge's tolerance: a part of peers.py.
 
-A child per contender and configuration runs its CPU reference program, which is what the judge checks: the traced
-program, its Pallas calls interpreted as the chip computes them, with its roundings.
+For each contender and configuration, a child runs the program that the judge checks: the traced program on the CPU,
+its Pallas calls interpreted with the chip's roundings.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from peers_tasks import Task
 
 from harness.sandbox import asked_device
 
-# The longest online softmax that still runs in seconds; a configuration with larger blocks gets one block of them.
+# 8192 is the longest that still runs in seconds; a configuration with larger blocks gets one block.
 _SEQUENCES = (4096, 8192)
 _GROUP = 4
 _LIMIT_SECONDS = 900.0
@@ -30,8 +30,8 @@ _JUDGE = ("operators", "records", "measure")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """The largest error of `inputs` draws, in units of the tolerance, and its draw; None if the error is unknown;
-    `unknown` then has the reason.
+    """The largest error of `inputs` draws, in units of the tolerance, and its draw. If the error is unknown, `worst` is
+    None and `unknown` has the reason.
 
     The worst error is not finite if an output was not.
     """
@@ -43,15 +43,14 @@ class Error:
     unknown: str = ""
 
 
-# The error of a contender's configuration; None if it was not run.
+# Maps a contender's configuration to its error, or to None if it was not run.
 Errors = Callable[[Task], Error | None]
 
 
 def reduced(problem: Problem, configuration: Configuration) -> Problem:
-    """The problem at a length that takes seconds: the length of two blocks of the configuration, if that is at most
-    8192.
+    """The problem at a length that takes seconds: at least two blocks of the configuration, 4096 or 8192.
 
-    One head, or one group of queries; the rest is as in the problem.
+    It has one head, or one group of queries; the rest is as in the problem.
     """
     blocks = [int(value) for _, value in configuration if value.isdigit()]
     wanted = 2 * max((block for block in blocks if block <= problem.sequence), default=0)
@@ -69,7 +68,7 @@ def cached_error(task: Task, inputs: int, cache: Path) -> Error | None:
 
 
 def error(task: Task, inputs: int, cache: Path) -> Error:
-    """The error of a task, from the cache or from a run in a child; a task whose error is unknown is run again."""
+    """The error of a task, from the cache or from a run in a child; a task whose error is unknown runs again."""
     task_error = cached_error(task, inputs, cache)
     if task_error is None or task_error.unknown:
         task_error = _run(task, inputs)
@@ -112,7 +111,9 @@ def _judge() -> str:
 
 
 def place(task: Task) -> Path:
-    """The task's path in the cache. Tasks of one program share it: a task with 16 heads has that of one head."""
+    """The task's path in the cache. Tasks of one program share it: a task with 16 heads has the path of the task with
+    one head.
+    """
     problem = peers_problems.PROBLEMS[task.problem.name.removesuffix("16")]
     task_place = dataclasses.replace(task, problem=problem).place
     return task_place.with_name(task_place.name + ".json")

@@ -2,10 +2,10 @@
 
 .venv/bin/python benchmarks/peers_operators.py --jobs 2 --write
 
-in the environment that the contests were judged in. Each peer computes the contest's problem at its shape, in the best
-of the configurations listed here; the time is that of the whole module. Tables (group sizes) have the contents that the
-contest's problem states for timed calls, and the mean over these calls counts, as for our kernels. Our time is the
-champion's on the newest scale (`rescale`). Peers are compiled to stay on the TensorCore: by default XLA hands scatters
+in the environment that the contests were judged in. Each peer computes the contest's problem at its shape, with the
+best of the configurations listed here; the time is that of the whole module. Tables (group sizes) have the contents
+that the contest's problem states for timed calls, and the mean over these calls counts, as for our kernels. Our time is
+the champion's newest one (`rescale`). Peers are compiled to stay on the TensorCore: by default XLA hands scatters
 before megablox's kernel to the SparseCore of v6e, which has no simulated time. Dumps are kept in benchmarks/.cache or
 `--cache`: a run that was stopped can be continued. `--write` puts each contest's best peer into data/peers.tsv, which
 `report --all --peers` and PEERS.md show. `--again` times only the peers that are listed there, after a change of the

@@ -21,16 +21,16 @@ from harness.judge.verdict.roofline import utilisation
 
 ROOT = Path(__file__).parents[1]
 NOTES = Path(__file__).parent / "data" / "peers_notes.md"
-# The column of errors, and its explanation.
+# The title of the column of errors, and its explanation.
 ERROR = "error"
 FOUND = """The column `error` has the largest error of a contender's outputs over inputs drawn from the judge's space
 (attention sinks, scores that rise along the keys, common directions, mixtures of scales), in units of the judge's
-tolerance: above 1 the judge refuses the kernel. The best configuration runs as the CPU reference program, which rounds
-as the chip does, at a length of 4096 or 8192 with one head or one group. `--errors N` determines the error on N inputs.
+tolerance: above 1 the judge refuses the kernel. For it, the best configuration is interpreted on the CPU, with the
+chip's roundings, at a length of 4096 or 8192 with one head or one group. `--errors N` determines the error on N inputs.
 Kernels of ours that fail have no figures."""
 
 
-# Our time over the best peer's, by chip and problem, and by the change in the machine.
+# Our time over the best peer's, by chip and problem, and by the varied constant.
 Ratios = Mapping[tuple[str, str], Mapping[str, float]]
 
 
@@ -83,12 +83,12 @@ The command takes hours on two cores. If it is stopped and started again, it con
 compiler needs the `libtpu.so` of another release: `--library PATH --library-name 'libtpu 0.0.42.1'`. `--sensitivity`
 repeats the best programs with other machine constants.
 
-All contenders get operands [heads, sequence, head_dim] in their default layouts, and give the result in its default
-layout. The time is that of the whole module, with every copy and fusion around the kernel. Work that a contender's
-interface requires is counted: splash attention and tokamax expect scaled queries, so the multiplication runs before the
-kernel; JAX's flash attention does not support shared key/value heads, so these are repeated before the kernel. For
-flash attention, the softmax scale was tried both in the kernel and before it. Each contender sets its own VMEM limit.
-If the compiler refuses a configuration for lack of VMEM, it is compiled once more with a limit of three quarters of the
+All contenders get operands [heads, sequence, head_dim] in default layouts, and return the result in its default layout.
+The time is that of the whole module, with every copy and fusion around the kernel. Work that a contender's interface
+requires is counted: splash attention and tokamax expect scaled queries, so the multiplication runs before the kernel;
+JAX's flash attention does not support shared key/value heads, so these are repeated before the kernel. For flash
+attention, the softmax scale was tried both in the kernel and before it. Each contender sets its own VMEM limit. A
+configuration that the compiler refuses for lack of VMEM is compiled once more with a limit of three quarters of the
 chip's VMEM.
 
 {plan.search}
@@ -121,7 +121,7 @@ def _ratio(mine: float | None, theirs: float | None, chip: str) -> str:
 
 
 def verdict(mine: float | None, theirs: float | None, aim: float, chip: str) -> str:
-    """Text that says whether the ratio of the times is at most `aim`, and whether the uncertainty leaves that open."""
+    """`reached` if the ratio is at most `aim`, else `not reached`; also says if the uncertainty leaves that open."""
     if mine is None or theirs is None:
         return NOT_RUN
     ratio = mine / theirs
@@ -156,14 +156,15 @@ def _aims(plan: Plan, entries: Entries) -> str:
     return f"""## Against the aims
 
 An aim is the largest acceptable ratio of our time to the best peer's. Aims were set before the first attempt. Times and
-ratios are simulated. The uncertainty of a ratio is one standard deviation. A single time is less certain than a ratio,
-because most of its error is common to all kernels (FIDELITY.md).
+ratios are simulated. The uncertainty of a ratio is one standard deviation. A verdict is "within the uncertainty" if
+the ratio is no further than that from the aim. A single time is less certain than a ratio, because programs for one
+problem share errors (FIDELITY.md).
 
 {table(lines, head)}"""
 
 
 def operators() -> str:
-    """The section on champions of other operators than attention forward, as they stand, next to the kept peers."""
+    """The section on today's champions of operators other than attention forward, next to the kept peers."""
     lines = []
     for contest, row in kept().items():
         seconds = float(row["seconds"])
@@ -178,9 +179,9 @@ def operators() -> str:
     return f"""## Other operators
 
 The champions of the other contests, next to the kernels that others ship for the same operands at the same shape. Both
-times are simulated, for the whole module. Ours is the champion's time on the newest scale. Peers get a few to some
-dozens of configurations each (the last column). `python benchmarks/peers_operators.py --write` makes this table, in the
-environment in which the contests were judged.
+times are simulated, for the whole module. Ours is the champion's newest time (`rescale`). A peer has one configuration
+to some dozens (last column). `python benchmarks/peers_operators.py --write` makes this table, in the environment in
+which the contests were judged.
 
 {table(lines, head)}"""
 
@@ -209,9 +210,9 @@ def _sensitivity(entries: Entries, ratios: Ratios) -> str:
     head = ["chip", "problem", "ratio", "preps wait", "lowest", "highest"]
     return f"""## With other machine constants
 
-The table has the ratio of the same two programs, simulated with each variation of the chip's constants under which the
-judge requires a gain (SIMULATOR.md). "Preps wait" is the variation of a rule: half a row pair waits for the weight
-port, which the compiler's own spacing contradicts.
+The table has the lowest and the highest ratio of the same two programs over the variations of the chip's constants
+under which the judge requires a gain (SIMULATOR.md). "Preps wait" varies a rule: the first half of a row pair waits for
+the weight port, contrary to the compiler's own spacing.
 
 {table(lines, head)}"""
 
@@ -221,7 +222,7 @@ def _seconds(value: float | None) -> str:
 
 
 def words(configuration: Configuration | None) -> str:
-    """`2048/4096/512, layouts 121, exp_sched 1`; constants of ours by name."""
+    """The configuration as `2048/4096/512, layouts 121, exp_sched 1`; constants of ours by name; "" for None."""
     if configuration is None:
         return ""
     blocks = "/".join(value for name, value in configuration if name.startswith("block_"))
@@ -278,7 +279,7 @@ def _why_none(each: Entry) -> str:
 
 
 def _published(plan: Plan, entries: Entries, look: Look) -> str:
-    """The configurations with a published device time, and their simulated times."""
+    """The section on configurations with a published device time, and their simulated times."""
     lines = []
     for chip, problem in entries:
         row = peers_problems.published(PROBLEMS[problem], chip)
@@ -307,8 +308,8 @@ def _published(plan: Plan, entries: Entries, look: Look) -> str:
 
 The tokamax package publishes device times of its kernel on the same problem, without the scaling of the queries
 (benchmarks/data/measured_attention.tsv). The published times include XLA's copies of operands into another layout; the
-simulated times do not. "Best here" is the fastest configuration in the simulator; if it is not the published one, only
-a device can tell which of the two is faster.
+programs simulated here need none. "Best here" is the fastest configuration in the simulator; if it is not the published
+one, only a device can tell which of the two is faster.
 
 {table(lines, head)}"""
 
@@ -341,7 +342,7 @@ def _count(each: Entry) -> str:
 
 
 def _kind(refusal: str) -> str:
-    """The refusal without its numbers, so that like ones count together."""
+    """The kind of a refusal, so that refusals of one kind count together; other refusals as they are, shortened."""
     if "scoped vmem limit" in refusal:
         return "needs more VMEM than the raised limit, three quarters of the chip's"
     if "Ran out of memory in memory space vmem" in refusal:
@@ -355,24 +356,22 @@ def _doubts(plan: Plan) -> str:
 
 - No time here was taken on a device. The uncertainty of a ratio is one standard deviation:
   {uncertainties}.
-  It was derived from published times of one family of kernels, tokamax's, in other shapes and blocks. The page compares
-  two programs for the same problem. Few of the published times form such a pair, and none of these pairs is attention.
-  For v5e only times of grouped products are published.
+  It was derived from published times of tokamax's operations, in other shapes and blocks. This page compares two
+  programs for one problem. Few of the published times form such a pair, and none of these pairs is attention. For v5e
+  only times of grouped products are published.
 - The best of many simulated configurations is more likely than the others to have an error in its favour. All
-  contenders are chosen in this way: the peers from 24 configurations or more, ours from the champion's own, which the
-  loop had chosen on one chip before, and a few others. If a row of ours has constants that its champion does not have,
-  it does not show the champion as it stands.
+  contenders are chosen in this way: the peers from 24 configurations or more, ours by the loop, on one chip. If a row
+  of ours names constants, they differ from the champion's.
 - The column `useful` has the FLOPs of the two matmuls over pairs that are not masked, as a share of the peak of the
   hardware that one program occupies: the chip, or on v7x one of its two cores.
-- The grouped problem is not causal. The column `around` has the time of the module's operations outside of Pallas
-  kernels and of its top-level program. Spills are executed vector register stores. VMEM is the scoped memory of the
+- The grouped problem is not causal. The column `around` has the time that the module spends outside its Pallas
+  kernels, its top-level program included. Spills are executed vector register stores. VMEM is the scoped memory of the
   largest kernel.
-- The peers' configurations here were chosen by no autotuner and by none of the peers' authors: a better one may exist
-  outside of the list in benchmarks/peers_problems.py, which contains the winners that tokamax publishes for head_dim
-  128."""
+- No autotuner and none of the peers' authors chose the peers' configurations: a better one may exist outside the list
+  in benchmarks/peers_problems.py, which contains the winners that tokamax publishes for head_dim 128."""
 
 
 def table(lines: list[list[str]], head: list[str]) -> str:
-    """A table in Markdown, of the columns that have a head: those of a second compiler are last."""
+    """A Markdown table of the columns that have a head; a second compiler's columns come last and may have none."""
     cells = [[cell.replace("|", "/") for cell in line[: len(head)]] for line in lines]
     return str(tabulate(cells, head, tablefmt="github", disable_numparse=True))

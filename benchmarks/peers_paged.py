@@ -1,4 +1,4 @@
-"""JAX's two kernels of paged attention, called for the problem of decoding, and the configurations to try of each."""
+"""JAX's two kernels for paged attention, and the configurations to try of each."""
 
 import itertools
 from dataclasses import replace
@@ -13,9 +13,9 @@ from harness.operators import PagedAttention
 PAGED = tuple(itertools.product((1, 2, 4, 8, 16, 32, 64, 128), (0, 1)))
 # Queries of a block, and pages.
 RAGGED = tuple(itertools.product((1, 2, 4, 8), (2, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 44, 48, 52, 56, 64, 96, 128)))
-# The same where some sequences have many queries, in pages of 128 keys.
+# The same for sequences with many queries, in pages of 128 keys.
 RAGGED_MIXED = tuple(itertools.product((32, 40, 48), (12, 16, 18)))
-# JAX's choice of its limit would refuse the largest blocks; a v6e has 128 MiB.
+# JAX's default limit would refuse the largest blocks; a v6e has 128 MiB.
 _VMEM_LIMIT = 100 * 2**20
 
 
@@ -24,7 +24,7 @@ def paged(
 ) -> jax.Array:
     """Attention of q [sequences, heads, d] over k, v [kv_heads, pages, page_size, d], in blocks of PAGED."""
     pages, inline = blocks
-    scaled = (q * q.shape[-1] ** -0.5).astype(q.dtype)  # it has no scale of its own
+    scaled = (q * q.shape[-1] ** -0.5).astype(q.dtype)  # the kernel has no scale
     return paged_attention(scaled, k, v, lengths, table, pages_per_compute_block=pages, inline_seq_dim=bool(inline))
 
 

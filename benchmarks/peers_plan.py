@@ -7,7 +7,7 @@ import peers_problems
 from peers_problems import OURS, PROBLEMS, ROOT, Problem
 from peers_tasks import Compiler, Outcome, Task
 
-# The number of the best configurations of each problem that the second compiler gets.
+# The second compiler gets this many of a problem's best configurations.
 _KEPT_ELSEWHERE = 2
 
 # The outcome of a task; None if it was not tried.
@@ -25,8 +25,8 @@ def ranking(tasks: Sequence[Task], look: Look) -> list[Task]:
 def wanted(compiler: Compiler, chip: str, problem: Problem, contender: str, keep: int, look: Look) -> list[Task]:
     """The tasks of `contender` at `problem`: all configurations, or the best at the problem that ranks for this one.
 
-    `keep` replaces the problem's own number if that is more than one. The list is empty if our kernel does not
-    exist, and incomplete while the ranking is not known.
+    `keep` replaces the problem's own number if that is more than one. The list is empty if our kernel does not exist,
+    and incomplete until the ranking is known.
     """
     if contender == OURS and not (ROOT / peers_problems.our_kernel(problem, chip)).exists():
         return []
@@ -44,7 +44,7 @@ def wanted(compiler: Compiler, chip: str, problem: Problem, contender: str, keep
 
 
 def _shares_ranking(contender: str, problem: Problem, chip: str) -> bool:
-    """True if the ranking is of the same kernel: ours are different files for different problems."""
+    """True if both problems have the same kernel; ours may have another file for each problem."""
     kernels = {peers_problems.our_kernel(each, chip) for each in (problem, PROBLEMS[problem.ranked_by])}
     return contender != OURS or len(kernels) == 1
 
@@ -70,16 +70,16 @@ class Plan:
         """Text for the page that says how the best was found."""
         return f"""With one head and no mask, every configuration of a contender is tried on v6e, and 24 on each other
 chip, which include the published winners. The best {self.keep} of these, and some more that suit the problem, are tried
-with the causal mask and with grouped heads. With 16 heads, which run the same program for each head, two are tried: the
-best one, and the one of which a device time is published. If we have another kernel file for a problem, all of its
-configurations are tried there. The second compiler gets the two best configurations of each problem."""
+with the causal mask and with grouped heads. With 16 heads, which run the same program for each head, the best one is
+tried, and the one with a published device time. If a problem has a kernel file of ours of its own, all configurations
+of that kernel are tried. The second compiler gets the two best configurations of each problem."""
 
     def tasks(self, chip: str, problem: str, contender: str, look: Look) -> list[Task]:
         """The tasks of one contender at one problem on one chip."""
         return wanted(self.compiler, chip, PROBLEMS[problem], contender, self.keep, look)
 
     def stages(self, look: Look) -> Iterator[list[Task]]:
-        """The tasks, stage by stage: the choice of a stage may depend on the outcomes of the stages before it."""
+        """The tasks, stage by stage: the tasks of a stage may depend on the outcomes of earlier stages."""
         for chip in self.chips:
             for problem in self.problems:
                 yield [task for each in self.contenders for task in self.tasks(chip, problem, each, look)]

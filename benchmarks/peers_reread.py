@@ -66,8 +66,8 @@ class Again(Plan):
     def search(self) -> str:
         """Text for the page that says how the best was found."""
         return """The best configurations were found when this page was first made, with earlier constants of the
-simulator. With one head and no mask, every configuration of a contender was tried on v6e, and on each other chip 24 of
-them, which include the published winners. The best four, and some more that suit the problem, were tried with the
+simulator. With one head and no mask, every configuration of a contender was tried on v6e, and 24 of them, including
+the published winners, on each other chip. The best four, and some more that suit the problem, were tried with the
 causal mask and with grouped heads; the best one was tried with 16 heads. The chosen configurations are simulated anew
 here (`--again`); ours are the champions as they stand."""
 

@@ -26,8 +26,8 @@ def kept() -> dict[str, dict[str, str]]:
 
 
 def champion_seconds(folder: Path) -> float | None:
-    """The simulated time of the champion of the contest in `folder`, on the newest scale, on which peers are timed
-    too.
+    """The simulated time of the champion of the contest in `folder`, timed with the newest compiler, as peers
+    are.
     """
     champion = table.scaled(Ledger.open(folder)).champion_row
     return champion.row.seconds if champion else None

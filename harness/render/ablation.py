@@ -115,7 +115,7 @@ def _notes(ablated: AblatedChange) -> Iterator[str]:
     if ablated.effect == "needed" and ablated.tie != "dependence":
         yield f"with {'them' if others else 'it'} taken out, the kernel fails: {clean(ablated.failure)}"
     if ablated.effect == "unknown":
-        yield f"not judged: {clean(ablated.failure) or 'no latency is known'}"
+        yield f"no result: {clean(ablated.failure) or 'no latency is known'}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from harness.units import change, count, decimal, kibibytes, milliseconds, perce
 # Kinds of cycles spent waiting for transfers, and the share of the cycles that counts as nearly all.
 _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
-# An error of more tolerances than this is printed with three digits.
+# An error above this multiple of the tolerance is printed with three digits.
 _MANY_TIMES = 1e4
 # If the honest error times this factor is at most the tolerance, the honest error is no measure of a kernel's error.
 _NEARLY_EXACT = 10

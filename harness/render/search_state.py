@@ -33,7 +33,7 @@ def _blocks(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
     if state.tried:
         yield from (GAP, *_attempts(state, checks))
         if len(state.tried) > _SHOWN:
-            yield Line(f"  (earlier: {len(state.tried) - _SHOWN}; `results` lists them)")
+            yield Line(f"  (earlier: {len(state.tried) - _SHOWN}; `results` lists all)")
     if state.constants:
         yield from (GAP, named_items("Constants", list(map(_constant, state.constants)), room=SHORT_FIELD))
     is_over = state.advice.do == "stop"

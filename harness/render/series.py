@@ -315,7 +315,7 @@ def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...
 
 
 def key_words(row: Row) -> str:
-    """The source of the numbers under a row's key: source and chip, versions, the machine of measured ones."""
+    """The source of the numbers under a row's key: source and chip, versions and, for measured numbers, the machine."""
     parts = [source_label(row.source, row.chip)]
     if row.key is not None:
         parts.append(f"jax {row.key.jax}")

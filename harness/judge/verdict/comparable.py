@@ -22,7 +22,7 @@ def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
 def doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
     """Reasons why `evidence` cannot support a verdict; empty if it can."""
     if evidence.failure:
-        return (f"{who} failed under this key ({evidence.failure.kind}), so there is no time to compare with",)
+        return (f"{who} failed under the present key ({evidence.failure.kind}), so there is no time to compare with",)
     if evidence.unchecked:
         return (f"checks of {who} were not run ({len(evidence.unchecked)}), and nothing unchecked is accepted",)
     if len(evidence.members) != len(evidence.problem.members or ()):

@@ -69,7 +69,7 @@ def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
     """The number (from 1) of the next attempt since the last accept; only attempts that luck could have accepted count.
 
     Repeats of one program count like any other attempt. An undo or a revoke gives no new chances. An attempt that
-    failed, or was judged by another source, had no chance: it was not timed against anything.
+    failed, or whose time has another source, had no chance: it was not timed against the champion.
     """
     last = max((row.number for row in rows if row.is_title), default=0)
     since = [row for row in rows if row.number > last and row.kind == "experiment" and row.source == source]

@@ -41,7 +41,7 @@ def summary(resimulated: tuple[Resimulation, ...]) -> str:
         return ""
     worst = max(known_ratios, key=lambda run: known_ratios[run])
     return (
-        f"simulated under {len(ratios)} changes of uncertain constants; the smallest gain, "
+        f"simulated under {len(ratios)} variations of the simulator; the smallest gain, "
         f"{percent(1 - known_ratios[worst])} less time, is under {worst.name}: {_times(worst)}"
     )
 

@@ -49,7 +49,7 @@ def decide(
     resimulated: tuple[Resimulation, ...] = (),
     tries: Tries = _ONE_TRY,
 ) -> Verdict:
-    """The verdict on `candidate`, against `champion` (None: it is the first, and passing is enough).
+    """The verdict on `candidate`, against `champion` (None: the candidate is judged alone, and passing is enough).
 
     Failed: something failed, or the latency is shorter than `chip` can reach. Inconclusive: a latency, a check or the
     pairs of `paired` are missing, or the interval allows neither accept nor reject. A simulated gain must be at least

@@ -81,7 +81,7 @@ def compared_names(entry: Entry) -> tuple[tuple[str, str], ...]:
 
 
 def _hint(hint: Hint) -> tuple[str, str, str]:
-    """The observation of a hint, its suggestion, and the upper bound of its gain."""
+    """The observation of a hint, its suggestion, and the upper bound on its gain."""
     bound = f" ({hint.gain_source})" if hint.gain_source else ""
     gain = "" if hint.gain is None else f"at most {percent(hint.gain)} less time{bound}"
     return clean(hint.observation), clean(hint.suggestion), clean(gain)

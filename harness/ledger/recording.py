@@ -59,8 +59,9 @@ def finish(place: Place, begun: Journal) -> Recorded:
     """Does the remaining steps of a journalled recording, in order, and clears the journal.
 
     Raises RatchetError `ref-moved` if the log has moved on without this attempt, which is then in no ledger, and
-    `branch-moved` if the attempt is in the log but cannot go on the branch. In both cases the journal is cleared and
-    kernel.py is as the user left it. Any other error leaves the journal: the next call goes on.
+    `branch-moved` if the attempt is in the log but cannot go on the branch. Both clear the journal; kernel.py is then
+    as the user left it (`ref-moved`), or stays the candidate's. Any other error leaves the journal: the next call goes
+    on.
     """
     recording = begun.recording
     assert recording is not None

@@ -142,7 +142,7 @@ class AttackedKernel:
 
 
 def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) -> tuple[int, WorstInput | None]:
-    """The number of inputs tried within `seconds`, and the one with the largest error (None if none was tried).
+    """The number of inputs tried within `seconds`, and the input with the largest error (None if none was tried).
 
     `tell` is called with the number and the result of each input that is worse than all before it. Equal
     seeds give the same sequence of inputs. The search ends when the time is over or, with `first`, at the first input

@@ -146,7 +146,10 @@ def trip_count(backend: str) -> int | None:
 
 
 def window_dimensions(text: str) -> tuple[WindowDimension, ...]:
-    """The dimensions of a window such as `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2}`. Raises Misunderstood."""
+    """The dimensions of a window such as `{size=3x3 pad=1_1x1_1 lhs_dilate=2x2}`; () without sizes.
+
+    Raises Misunderstood.
+    """
     NAME.check(len(text), "a window")
     fields = dict(part.split("=", 1) for part in text.strip("{}").split() if "=" in part)
     sizes = fields.get("size", "")

@@ -45,7 +45,7 @@ class WindowDimension:
 class Convolution:
     """The dimensions of a convolution: `bf_io->bf` is the plain matmul of a batch and a kernel.
 
-    `input_spatial`, `kernel_spatial`, `output_spatial` correspond one to one, and to `window`.
+    The entries of `input_spatial`, `kernel_spatial`, `output_spatial` and `window` correspond one to one.
     """
 
     text: str
@@ -122,7 +122,7 @@ class Computation:
 
     @cached_property
     def root(self) -> Instruction | None:
-        """The instruction whose value the computation returns; the last instruction if none is marked as root."""
+        """The instruction whose value is returned: the last if none is marked as root; None without instructions."""
         marked = [instruction for instruction in self.instructions if instruction.is_root]
         return marked[0] if marked else self.instructions[-1] if self.instructions else None
 
@@ -160,7 +160,7 @@ class Module:
 
     @property
     def entry(self) -> Computation | None:
-        """The entry computation; the last computation if none is marked as entry."""
+        """The entry computation: the last if none is marked as entry; None without computations."""
         marked = [computation for computation in self.computations if computation.is_entry]
         return marked[0] if marked else self.computations[-1] if self.computations else None
 

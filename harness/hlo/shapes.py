@@ -119,7 +119,7 @@ class Array:
 
     @property
     def logical_bytes(self) -> int | None:
-        """Bytes of the elements without padding."""
+        """Bytes of the elements without padding; None if that is not known."""
         return _bytes(self.elements, self.element_bits)
 
     @property
@@ -157,7 +157,7 @@ class Array:
 
     @property
     def padded_elements(self) -> int | None:
-        """Elements in memory with the padding of all tiles.
+        """Elements in memory with the padding of all tiles; None if a dimension has no bound.
 
         XLA's tiled layout (openxla.org/xla/tiled_layout): each tile splits the most minor dimensions into numbers of
         tiles, rounded up, and dimensions within a tile; the next tile splits the result.
@@ -174,12 +174,12 @@ class Array:
 
     @property
     def padded_bytes(self) -> int | None:
-        """Bytes in memory with the padding of all tiles."""
+        """Bytes in memory with the padding of all tiles; None if that is not known."""
         return _bytes(self.padded_elements, self.element_bits)
 
     @property
     def overhead(self) -> float | None:
-        """Bytes in memory divided by the bytes of the elements: 1.6 for f32[3,5]{1,0:T(2,2)}."""
+        """Bytes in memory divided by the bytes of the elements, 1.6 for f32[3,5]{1,0:T(2,2)}; None if not known."""
         padded, logical = self.padded_bytes, self.logical_bytes
         return padded / logical if padded is not None and logical else None
 
@@ -195,7 +195,7 @@ class Array:
         return order[::-1] or tuple(range(len(self.dimensions)))
 
     def _ordered(self) -> tuple[int, ...] | None:
-        """The sizes of the dimensions, most major first."""
+        """The sizes of the dimensions, most major first; None if one of them has no bound."""
         sizes = tuple(self.dimensions[place] for place in self.major_to_minor)
         return None if None in sizes else tuple(size for size in sizes if size is not None)
 
@@ -317,7 +317,7 @@ def read_shape(tokens: Tokens, depth: int = 0) -> Shape:
 
 
 def _plain_array(tokens: Tokens) -> Array | None:
-    """The array that begins at the next token, if it is written in the usual way and nothing is wrong with it."""
+    """The array that begins at the next token; None, and no token taken, if its form is unusual or wrong."""
     start = tokens.place
     match = tokens.match(_PLAIN_ARRAY)
     if match is None:

@@ -86,7 +86,7 @@ class Tables:
         )
 
     def _stated_values(self, name: str) -> Values | None:
-        """The value of an argument, of a constant, or of a copy of either, which need not be computed."""
+        """The value of an argument, a constant or a copy of either; None if it has to be computed or is not known."""
         instruction = self._module.instructions.get(name)
         while instruction is not None and instruction.opcode in _COPIES and instruction.operands:
             instruction = self._module.instructions.get(instruction.operands[0].name)
@@ -102,7 +102,7 @@ class Tables:
         return _literal(literal, instruction.shape) if literal and "..." not in literal else None
 
     def _argument(self, instruction: Instruction) -> Values | None:
-        """The value given for a parameter of the entry."""
+        """The value given for a parameter of the entry; None if none is given."""
         entry = self._module.entry
         if entry is None or entry.parameters.get(instruction.number or 0) is not instruction:
             return None

@@ -64,7 +64,7 @@ def spans(edges: Sequence[int]) -> Iterator[range]:
 
 
 def empty_block(length: int, least: int, random: np.random.Generator, *, is_last: bool = True) -> range:
-    """A block of rows to be made zero: `least` times a power of two, aligned, at most a quarter of the rows or `least`.
+    """An aligned block of rows to be made zero: `least` rows, or 2, 4, 8 ... times as many, up to a quarter of all.
 
     It contains a whole block of any kernel whose blocks are no larger. No rows if two blocks of `least` do not fit.
     `is_last`: the block may be the last one.

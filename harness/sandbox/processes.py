@@ -113,7 +113,7 @@ def kill(process: Process) -> None:
 
 
 def _ancestor(pid: int, targets: Collection[int], rows: dict[int, tuple[str, int, int, int, int]]) -> int | None:
-    """The nearest of `targets` among the ancestors of `pid`."""
+    """The nearest of `targets` among the ancestors of `pid`; None if none of them is one."""
     seen = set()
     while pid in rows and pid not in seen:
         seen.add(pid)

@@ -27,7 +27,7 @@ _LIBRARIES = re.compile(rf"{_PATH}/(?:site|dist)-packages/|{_PATH}/(?=python3\.\
 
 
 def strip_paths(failure: Failure | None, *folders: Path) -> Failure | None:
-    """`failure` with the paths of its texts relative to `folders` and to where packages are installed."""
+    """`failure`, if any, with the paths of its texts relative to `folders` and to where packages are installed."""
     if failure is None:
         return None
     return replace(failure, message=relative(failure.message, folders), detail=relative(failure.detail, folders))

@@ -169,7 +169,10 @@ def _is_possible() -> bool:
 
 
 def _start_server() -> _Server | None:
-    """The process that forks; a new one if the harness or the installed packages have changed since it began."""
+    """The process that forks, or None if none can be started.
+
+    It is a new one if the last has ended, or if the harness or the installed packages have changed since it began.
+    """
     global _server, _failures
     now = _stamp()
     if _server is not None and (_server.stamp != now or _server.process.poll() is not None):

@@ -88,7 +88,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
 
 
 def _with_shape(failure: Failure | None, problem: Problem, request: CheckRequest | ProbeRequest) -> Failure | None:
-    """The same failure; its message begins with the shape if that is not the contest's own."""
+    """The same failure, if there is one; its message begins with the shape if that is not the contest's own."""
     if failure is None:
         return None
     where = at_smaller_shape(problem.statement(), _problem(request.problem, None).statement())

@@ -25,7 +25,7 @@ def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = True) -> Fill:
 
     NaN exposes nearly every kernel that reads it; a marked NaN also exposes kernels that compare it with something. A
     kernel that replaces NaN is exposed by the number that the interpreter uses instead. If the full shape is not
-    interpreted, its CPU program is the only run of its late steps, so its memory holds all of these in turn.
+    interpreted, only the CPU program runs the late steps, so its memory holds all of these in turn.
     """
     if shape != "full":
         return "marked"

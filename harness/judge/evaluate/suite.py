@@ -66,7 +66,7 @@ def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:
 
 
 def of_member(name: str, failure: Failure | None) -> Failure | None:
-    """The member's failure as a failure of the suite, whose message begins with the member's name."""
+    """The member's failure, if any, as a failure of the suite, whose message begins with the member's name."""
     return replace(failure, message=f"{name}: {failure.message}") if failure else None
 
 

@@ -11,7 +11,7 @@ from harness.records import CycleBreakdown, Part, PartKind
 
 
 def breakdown(core: CoreRun, machine: Machine, *, with_lines: bool) -> CycleBreakdown:
-    """The cycles of one core's run by cause. The parts sum to all cycles; so do the lines, unless left out."""
+    """The cycles of one core's run by cause. The parts sum to all cycles, and so do the lines if `with_lines`."""
     parts: Counter[tuple[PartKind, str]] = Counter()
     moved: Counter[str] = Counter()
     spill_cycles = 0

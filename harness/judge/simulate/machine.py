@@ -40,7 +40,7 @@ class Machine:
     push_cycles, push_transposed_cycles, push_float32_cycles, push_float32_transposed_cycles: how long a pushed register
         (pair) occupies an MXU's weight port; a register of float32 has half as many rows.
     prep_early_cycles: a 256-wide unit takes the first half of the next row pair this long before its weight port is
-        free. It is 8, which in effect means at once. The compiler places that half directly after the previous push.
+        free. The value 8 lets it begin at once: the compiler places that half directly after the previous push.
     matmul_latency_cycles: from a matmul's issue to its first result; matmul_narrow_latency_cycles: the same for 8-bit
         values.
     xlu_cycles: how long an operation occupies a cross-lane unit; transpose_packed_cycles: how long each row of 16-bit

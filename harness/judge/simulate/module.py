@@ -300,7 +300,7 @@ def _ranged(
 def _without_sparse_core(
     prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> tuple[str, tuple[float, float] | None]:
-    """The range in words, and its ends if both are known."""
+    """The range in words, and its ends; None for the ends unless both are known."""
     bound = GrantedBound(without_sparse_core=True)
     rest = _seconds_taken(run_compiled(prepared.compiled, machine, tables, deadline, bound=bound), machine)
     most = sparse_core.most_seconds(prepared.dump.module, machine)
@@ -472,7 +472,7 @@ def _op_time(op: OpRun, machine: Machine) -> OpTime:
 
 
 def _steps(runs: list[OpRun]) -> int | None:
-    """Grid steps of all Pallas kernels together, from the number of runs of their grid loops' exit tests."""
+    """Grid steps of all Pallas kernels together; None without a grid. The runs of the loops' exit tests give them."""
     steps = [run.steps for run in runs if run.steps is not None]
     return sum(steps) if steps else None
 

@@ -21,7 +21,7 @@ class OpRun:
     """All calls of one HLO op on one core.
 
     `executions[i]` is how often bundle i ran. `reason` says why the run has no end, or is "". `cycles` counts from each
-    call to its return; for the top-level program that includes the ops that it calls.
+    call to its return; those of the top-level program include the ops that it calls.
     """
 
     schedule: Schedule

@@ -38,7 +38,7 @@ Arrival = tuple[int, int, str, bool]
 # These bits of a flag's word mark a transfer that one core starts for both cores and that raises the flag on both.
 _BOTH_CORES = 0x6000 << 16
 _CHANGED = "scalar memory that a store at"
-# More words than a scalar program puts into one of its results.
+# What is written this far behind a result's address does not belong to the result: scalar programs write less.
 _LARGEST_RESULT = 1 << 17
 
 

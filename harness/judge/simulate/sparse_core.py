@@ -80,7 +80,7 @@ def _pieces(module: Module, call: Instruction) -> list[tuple[int, int]] | None:
 
 
 def _moved(module: Module, instruction: Instruction) -> list[tuple[int, int]] | None:
-    """The pieces of one operation of the SparseCore: its arrays, tile by tile, and its slices."""
+    """The pieces of one operation of the SparseCore, its arrays' tiles and its slices; None if they are not known."""
     opcodes, root = {instruction.opcode}, instruction
     if instruction.opcode == "fusion":
         body = next((module.by_name.get(name) for name in instruction.computations("calls")), None)

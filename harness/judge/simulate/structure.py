@@ -125,9 +125,9 @@ def meetings(schedule: Schedule) -> dict[int, int]:
 def exchanges(schedule: Schedule) -> frozenset[int]:
     """Identities of the operations with which an op of XLA adds up the values of both cores, right after a barrier.
 
-    One core copies its part into the memory of the other, which adds it up; both wait for the copy, whose note is
-    EXCHANGED. Flags between the cores say that there is room and that the copy is done. The next barrier waits for the
-    same events.
+    One core copies its part into the memory of the other, which adds the parts up; both wait for the copy, whose note
+    is EXCHANGED. Flags between the cores say that there is room and that the copy is done. The next barrier waits for
+    the same events.
     """
     copied = schedule.ops_where("dma.done.wait".__eq__)
     if not any(op.note == EXCHANGED for _, op in copied):
@@ -161,7 +161,7 @@ def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
 
 
 def _load_before(schedule: Schedule, index: int, register: str) -> Op | None:
-    """The load or `vstv` that fills a vector register before a bundle, unless a jump or a region's start intervenes."""
+    """The load or `vstv` that fills a vector register before a bundle; None if a jump or region's start intervenes."""
     for bundle in schedule.bundles[index - 1 :: -1] if index else ():
         writers = [op for op in bundle.ops if op.destination == register]
         if writers:
@@ -217,7 +217,7 @@ def prefetched_words(schedule: Schedule) -> frozenset[str]:
 
 
 def result_words(schedule: Schedule) -> frozenset[str]:
-    """The words of scalar memory that hold the address of a program's only result, or of a table of several results.
+    """The words of scalar memory with the address of the only result, or of the table of several results' addresses.
 
     A result may lie in a parameter's memory: the program compares that address with the parameter's, and copies the
     parameter if they differ.
@@ -288,7 +288,7 @@ def _is_heard(opcode: str) -> bool:
 
 
 def vector_spill(op: Op) -> str:
-    """The kind of operation: `spill` if it saves a vector register to VMEM, `fill` if it restores one, else ""."""
+    """`spill` if the operation saves a vector register to VMEM, `fill` if it restores a register, else ""."""
     return _SPILLS.get(op.opcode[:3], "") if "_spill" in op.text else ""
 
 

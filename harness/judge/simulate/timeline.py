@@ -115,7 +115,7 @@ def recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], trace
 
 
 def _window(core: CoreRun, steps_shown: int) -> tuple[SpanWindow, ...]:
-    """The window that shows the middle of the op that takes longest."""
+    """One window, which shows the middle of the op that takes longest; none without ops or steps to show."""
     if not core.ops or steps_shown < 1:
         return ()
     op = max(core.ops, key=lambda op: op.cycles)

@@ -293,10 +293,10 @@ class UnderWay:
 
 
 def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> _Strides | None:
-    """The layout from triples of numbers, the outermost level first. Without numbers, the layout is a single run.
+    """The layout from triples of numbers, the outermost level first; None if they give no layout of this size.
 
-    A triple has the two strides of its level, and the number of items of the next level in one item of its level. The
-    last triple has the number of rows of a run instead of that number.
+    Without numbers, the layout is a single run. A triple has the two strides of its level, and the number of items of
+    the next level in one item of its level. The last triple has the number of rows of a run instead of that number.
     """
     if size <= 0 or len(numbers) % 3:
         return None

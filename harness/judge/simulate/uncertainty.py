@@ -41,11 +41,12 @@ def plus_minus_seconds(
 def relative_uncertainty(chip: str, operation_seconds: float = inf) -> float:
     """The uncertainty of the ratio of two programs' times on `chip`: one standard deviation, as a fraction.
 
-    `operation_seconds` is the time that one HLO operation of the program takes, on average.
+    `operation_seconds` is the time that one HLO operation of the program takes, on average. Raises UsageError
+    `no-machine` for a chip whose times are not simulated.
 
     The judge compares two times with this uncertainty. Two programs that compute the same thing share errors, so their
     ratio should be off by no more than either time (benchmarks/FIDELITY.md shows by how much). Among fifteen variants
-    of one kernel, all pairs that differ by 2 % were ordered correctly.
+    of one kernel, all pairs that differ by 2 % or more were ordered correctly.
     """
     relative = chips.row(chip).relative_uncertainty if chip in chips.names() else None
     if relative is None:

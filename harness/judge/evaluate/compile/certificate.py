@@ -47,8 +47,9 @@ mlir.register_lowering(_opaque_p, _opaque_lowering)
 def certify(request: CertifyRequest) -> Certificate:
     """The certificate that the program for the chip is the traced program; also writes the program to check on the CPU.
 
-    Raises Rejected `forged-result` if the report is not true, `program-differs` if the program for the chip is not the
-    traced program, `not-interpretable`, and the kinds of `traced.refuse_unfit`.
+    Raises Rejected `forged-result` if the report or the traced program is forged, `foreign-primitive`,
+    `program-differs` if the program for the chip is not the traced program, `not-interpretable`, and the kinds of
+    `traced.refuse_unfit`.
     """
     chip = request.chip
     for_chip = jax.export.deserialize(bytearray(Path(request.for_chip).read_bytes()))

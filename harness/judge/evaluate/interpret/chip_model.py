@@ -58,6 +58,8 @@ _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
 # operations are not replaced again.
 _STEPWISE = frozenset(("logistic", "integer_pow"))
 
+# A function that computes an operation's results from its operands as the chip does. The functions of `_MODELS` make it
+# for an equation; they return None if XLA on a CPU computes the same.
 Model = Callable[..., Any]
 
 

@@ -130,7 +130,8 @@ def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
 def _reached(node: ast.AST, modules: dict[str, types.ModuleType]) -> str | None:
     """The name of the module that a chain of attributes from an imported module leads to: `np.linalg`, `enum.bltns`.
 
-    Attributes are looked up in the module's dictionary: an attribute that a module creates on access is ignored.
+    None for any other node. Attributes are looked up in the module's dictionary: those that a module creates on access
+    are ignored.
     """
     if isinstance(node, ast.ImportFrom):
         return None

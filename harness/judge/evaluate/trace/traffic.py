@@ -24,10 +24,11 @@ _ON_CHIP = ("default", "none", "vmem")
 
 
 def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_called_once: bool = True) -> PallasCall:
-    """The record of a `pallas_call` equation with this grid, traffic included. Raises Rejected `dynamic-grid`.
+    """The record of a `pallas_call` equation with this grid, traffic included.
 
     The traffic is None if the call stands in a loop or a branch of the program (not `is_called_once`). It is also None
-    on a GPU, where the kernel itself loads from a block, an unknown number of times.
+    on a GPU, where the kernel itself loads from a block, an unknown number of times. Raises Rejected `dynamic-grid` or
+    `overlapping-windows`.
     """
     mapping = equation.params["grid_mapping"]
     bounds = tuple(bound for bound in grid if bound is not None)

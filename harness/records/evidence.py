@@ -65,7 +65,7 @@ class Check:
     (wrong structure, shape or dtype, non-finite output). `criterion` names the kind of error: the worst element's
     error, or the root mean square over all elements; the error nearer to its limit is recorded. `elements` is the
     number of compared elements. Modes: `full` and `reduced` are the CPU reference program at the contest's and at a
-    smaller shape, `interpret` is TPU interpret mode, `device` the chip.
+    smaller shape, `interpret` is TPU interpret mode, `device` is a run on the device.
 
     Four criteria compare bits. `dependence` (inputs changed as `family` says) and `determinism` (same inputs) compare
     with another run of the same program; `state`, and `exact` for outputs without a tolerance, compare with the correct

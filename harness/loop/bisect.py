@@ -220,9 +220,10 @@ class _Search:
                 f"expected a kernel without a failure at --from, got {first.name}: {first.failure}; name a later one",
             )
         if last.is_bad is None:
+            why = last.failure or f"its {self._metric} is not known"
             raise RatchetError(
                 "nothing-to-find",
-                f"expected a kernel that can be judged at --to, got {last.name}: {last.failure}; name an earlier one",
+                f"expected a kernel that can be judged at --to, got {last.name}: {why}; name an earlier one",
             )
         if not last.is_bad:
             raise RatchetError(

@@ -42,6 +42,7 @@ _EXPORTED = ".perfetto.json.gz"
 _OF_COMMANDS = (
     "new",
     "judge",
+    "champion",
     "diff-*",
     "attack/work",
     "sweep/*",

@@ -196,6 +196,7 @@ SCRATCH = (
     "diff-0",
     "diff-1",
     "judge",
+    "champion",
     "new",
     "attack/work",
     "0004-champion",

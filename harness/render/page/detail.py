@@ -5,6 +5,7 @@ from math import prod
 
 from harness.records import Attempt, Check, Evidence, Hint, LineTime, Report
 from harness.records.report_words import with_chip
+from harness.render.hints import gain_text
 from harness.render.layout import clean
 from harness.render.page.overview import VERDICTS, moved_by, verdict, with_uncertainty
 from harness.render.page.parts import Plain
@@ -81,10 +82,9 @@ def compared_names(entry: Entry) -> tuple[tuple[str, str], ...]:
 
 
 def _hint(hint: Hint) -> tuple[str, str, str]:
-    """The observation of a hint, its suggestion, and the upper bound on its gain."""
-    bound = f" ({hint.gain_source})" if hint.gain_source else ""
-    gain = "" if hint.gain is None else f"at most {percent(hint.gain)} less time{bound}"
-    return clean(hint.observation), clean(hint.suggestion), clean(gain)
+    """The observation of a hint, its suggestion, and its gain; "" if no gain is stated."""
+    gain = "" if hint.gain is None else gain_text(hint)
+    return clean(hint.observation), clean(hint.suggestion), gain
 
 
 def _search(entry: Entry, attempt: Attempt) -> Plain | None:

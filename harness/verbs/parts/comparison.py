@@ -74,9 +74,7 @@ def _attempt(ledger: Ledger, what: str | None, directory: Path | None) -> tuple[
     if what is None:
         attempt = ledger.champion()
         if attempt is None:
-            raise RatchetError(
-                "no-champion", f"there is no champion yet: {command(BASELINE, directory)} makes the first"
-            )
+            raise RatchetError("no-champion", f"there is no champion: {command(BASELINE, directory)} makes one")
     else:
         attempt = history.attempt(ledger.place, int(what))
     title = f"attempt {attempt.number} ({attempt.verdict.outcome}: {attempt.hypothesis})"

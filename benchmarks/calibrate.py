@@ -14,7 +14,7 @@ not changed: this is done by hand, after a look at the page.
 `--intervals` keeps the fit and only finds how far each constant can be moved, in a third of the time. `--free NAMES`
 lets the fit move only these constants (separated by commas): the errors of left-out operations show which of them are
 worth moving. `--each N` uses the N cheapest rows of each operation. `--bundles N` leaves out rows that execute more
-than N bundles, because they take long; every machine makes the same choice unless a run takes ten minutes. `--write`
+than N bundles, because they take long; every machine chooses the same rows unless a run takes ten minutes. `--write`
 keeps the results in data/calibration.json and writes CALIBRATION.md from all of them; `--pages` only writes the page.
 """
 
@@ -101,7 +101,7 @@ _CASES: list[Case] = []
 def cases(chip: str, each: int, most_bundles: int, cache: Path, *, dry: bool = False) -> list[Case]:
     """The cheapest rows for fitting of each operation on a chip, if they have a latency and few enough bundles.
 
-    Rows that the cache lacks are compiled, unless `dry`: then they are left out.
+    Rows that the cache lacks are compiled; with `dry` they are left out, and so are rows with long schedules.
     """
     # `purpose` is no longer "fit" if a row has a stricter twin.
     every = [row for row in fidelity.chosen(10**6) if row.chip == chip and row.purpose == "fit"]
@@ -325,18 +325,19 @@ _INTRO = """# Constants fitted all at once
 
 `python benchmarks/calibrate.py --chip CHIP --write` takes the published rows that are for fitting, simulates their
 compiled programs with a hundred sets of constants, and finds the set that makes their errors most likely
-(`calibrate.py` has the formulas). The simulator uses today's constants. This page says how certain these constants are,
-and whether other values would be better. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) lists what else was tried.
+(`calibrate.py` has the formulas). The simulator uses the values of the column `today`. This page says how certain they
+are, and whether other values would be better. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) lists what else was
+tried.
 
 "Can be moved" is the 95 % interval of a constant if only this constant is moved. It begins as the prior's interval, is
 cut off where the likelihood of the rows falls by a factor of 6.8, and always contains the fitted value. "Held by" is
-the operation that most opposes moving the constant further, or "the prior" if none does. The chip's row has the ends of
-the interval (`Intervals` in harness/chips). The judge accepts a simulated gain only if it exists at both ends, and with
-both values of each switch that the rows leave open (`harness/judge/simulate/machine_variants.py`)."""
+the operation that most opposes moving the constant further, or "the prior" if none does. The chip's file in
+harness/chips has the ends of the interval (`Intervals`). The judge accepts a simulated gain only if it exists at both
+ends, and with both values of each switch that the rows leave open (`harness/judge/simulate/machine_variants.py`)."""
 _ERRORS = """## Errors
 
-A fit is judged by its predictions. "Left out" is the error of an operation under constants that are fitted to all other
-operations. If it is larger than today's error, the fit has only learnt its own rows. The last column has the error with
+A fit is judged by its predictions. "Left out" is the error of an operation with constants that are fitted to all other
+operations. If it is larger than today's error, the fit has only learnt its own rows. "Switched" has the error with
 today's constants if a switch of the simulator's structure has its other value."""
 
 
@@ -367,7 +368,7 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def _moved(chip: str, name: str, chip_results: Mapping[str, Any]) -> list[str]:
-    """A row on a constant or switch: its value today, the fitted one, its interval, and the rows that constrain it."""
+    """A line on a constant or switch: its value today, the fitted one, its interval, and what constrains it."""
     if name in SWITCHES:
         is_open = chip_results["intervals"]["switches"][name]
         can_be = " or ".join(map(str, SWITCHES[name])) if is_open else "no"
@@ -389,7 +390,7 @@ def _operations(chip: str, chip_results: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _whole(chip: str, chip_results: Mapping[str, Any]) -> list[str]:
-    """The errors of all rows of a chip, and how many operations come nearer if they are left out."""
+    """A line on all rows of a chip: their errors, and how many operations come nearer when they are left out."""
     left = [errors for errors in chip_results["operations"].values() if "left out" in errors]
     nearer = sum(errors["left out"] < errors["today"] for errors in left)
     sizes = (_percent(size) for which in _SETS[:2] for size in chip_results["errors"][which])
@@ -410,12 +411,12 @@ def _value(name: str, value: float) -> str:
 
 
 def main() -> None:
-    """Fits one chip and prints the page of it alone; with --write keeps the fit and writes the whole page."""
+    """Fits one chip and prints a page on it alone; --write keeps the fit and writes the whole page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chip", choices=[name for name in chips.names() if chips.row(name).calibrated is not None])
     parser.add_argument("--cache", type=Path, default=fidelity.CACHE, help="where compiled programs are kept")
     parser.add_argument("--dry", action="store_true", help="compile nothing: use only what the cache has")
-    parser.add_argument("--each", type=int, default=6, help="the number of rows of each operation")
+    parser.add_argument("--each", type=int, default=6, help="at most this many rows of each operation")
     parser.add_argument("--bundles", type=int, default=3_000_000, help="leave out rows that execute more bundles")
     parser.add_argument("--free", default=",".join(SPACE), help="the constants that the fit may move")
     parser.add_argument("--jobs", type=int, default=2, help="processes that simulate")
@@ -427,7 +428,9 @@ def main() -> None:
     if not options.pages:
         fitting_cases = cases(options.chip, options.each, options.bundles, options.cache, dry=options.dry)
         if not fitting_cases:
-            parser.error(f"no row of {options.chip} executes at most {options.bundles} bundles: raise --bundles")
+            parser.error(
+                f"expected rows of {options.chip} of at most {options.bundles} bundles, got none: raise --bundles"
+            )
         free = [name for name in SPACE if name in options.free.split(",")]
         fit = Fit(fitting_cases, options.jobs, free)
         fitted = results[options.chip] if options.intervals else calibrate(fit)

@@ -38,9 +38,8 @@ _STOPS = "ceiling"
 class Pair:
     """One rule's promise about one champion, and the gain of the attempt that followed it, as fractions of the time.
 
-    `promised` is None if the rule calls the gain unknown. `cost` is the share of the time that the observed
-    cause takes.
-    `is_block`: the rule advised another block.
+    `promised` is None if the rule calls the gain unknown. `cost` is the share of the time that the observed cause
+    takes. `is_block`: the rule advised another block.
     """
 
     contest: str
@@ -59,7 +58,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """All pairs, and, in `silent`, listed attempts that followed a rule that does not apply to their champion now."""
+    """All pairs, and, in `silent`, listed attempts whose rule does not apply to their champion now."""
 
     pairs: tuple[Pair, ...]
     silent: tuple[tuple[str, int, str, float], ...]
@@ -73,7 +72,7 @@ def contests() -> tuple[Path, ...]:
 
 
 def listed(path: Path = FOLLOWED) -> dict[tuple[str, int], tuple[str, ...]]:
-    """The rules that an attempt followed by changing code, by contest and number."""
+    """The rules that an attempt followed by changing code, by contest and number of the attempt."""
     followed: dict[tuple[str, int], tuple[str, ...]] = {}
     for line in path.read_text().splitlines()[1:]:
         contest, number, rule = line.split("\t")
@@ -170,7 +169,7 @@ def page(results: Promises) -> str:
         f"{results.attempts} attempts with a time were compared with a champion. Today's rules are applied to these",
         f"champions, which gives {len(results.pairs)} pairs of a promise and a result. All times are simulated.",
         "",
-        "- *at most*: the bounds on the gain that the rule gave, as a share of the time. *unknown*: the rule gives no",
+        "- *at most*: the bounds that the rule gave on the gain, as shares of the time. *unknown*: the rule gives no",
         "  bound. A larger block saves steps, rescalings and re-reads at once, so no single cause bounds its gain. If",
         "  the edit changes only one constant, `diagnose` simulates it, and shows the result in place of a bound.",
         "- *cost*: the share of the time that the observed cause took; it ranks hints that have no bound.",

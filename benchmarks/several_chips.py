@@ -65,8 +65,8 @@ _NOTES = """
     axis. As long as the axis has no wraparound, the ring is folded (0, 1, 3, 2), so each link carries two of the ring's
     transfers. With axes of j and k chips, k the longer, the axis of k carries (k - 1) / k x (1 + 1 / j) of the array.
     The parts of the array are padded to whole tiles, which explains the bytes beyond that.
-  - An all-to-all sends a part to each other chip, along x and then along y: in a row of k chips, k / 2 chips send to
-    k k / 2 chips across the middle.
+  - An all-to-all sends a part to each other chip, along x and then along y: in a row of k chips, each of k / 2 chips
+    sends a part across the middle to each of k x k / 2 chips.
 - **All-reduces wait for hops.** In each phase the last piece travels around a ring, on 4x4 over up to 5 links, and the
   next phase begins with this piece. VMEM holds one part of the array at a time, and the parts do not overlap: each
   costs the same hops, one read and one write, so larger arrays come no nearer to the bound.

@@ -84,8 +84,9 @@ def in_turns(rows: Iterable[Row]) -> list[Row]:
 def rivals(rows: Iterable[Row]) -> list[list[Row]]:
     """Grouped products published with several configurations or implementations, and with times that may be read.
 
-    One row of each problem is returned, the first for validation. Without an activation the residuals are the result,
-    so a problem with residuals equals the one without. A result type equal to the operands' makes no difference either.
+    Each list has the rows of one problem, one for each operation and configuration, a validation row first. Without an
+    activation the residuals are the result, so a problem with residuals equals the one without. A result type equal to
+    the operands' makes no difference either.
     """
     groups: dict[str, dict[tuple[str, str], Row]] = {}
     for row in sorted(rows, key=lambda row: (row.purpose != "validation", _digest(row.key))):

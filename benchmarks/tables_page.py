@@ -44,13 +44,14 @@ quarter of VMEM. One more candidate is the configuration that tokamax uses untun
 attention; for grouped products on v7x the largest tiles that fit into VMEM.
 
 All times were predicted and committed before the published times of these problems were read, except for {before}
-problems, whose times had been read for FIDELITY.md. No constant of the simulator was fitted to any of them. The
+problems, whose times had been read for FIDELITY.md. No constant of the simulator was fitted to any of these times. The
 published configuration was known when candidates were chosen: its neighbours are the hardest for it to beat."""
 
 _LIMITS = """## What this does not show
 
-- Whether the published winner is the best of all: {median} candidates are simulated for a problem, and tokamax's
-  space has 2 to 720. The page only shows that the simulator prefers neither the winner's neighbours nor the few drawn.
+- Whether the published winner is the best of all: a problem has {median} candidates in the median, and tokamax's space
+  has 2 to 720 configurations. The page only shows that the simulator seldom prefers the winner's neighbours or the few
+  drawn.
 - A search that does not know the winner: three of the candidates were chosen because they are its neighbours.
 - How long our pick would take on the device if it is not the published one: only winners have published times.
 - What today's simulator would pick: its last refit (FIDELITY.md) moved most times by a few percent, but the
@@ -82,7 +83,7 @@ def _percent(value: float) -> str:
 
 
 def _by_kind(problems: Iterable[Problem]) -> list[tuple[str, str, list[Problem]]]:
-    """The problems by operation and chip, and all of them."""
+    """The problems of each operation and chip, and last all problems."""
     ordered = sorted(problems, key=lambda problem: (problem.kind, problem.chip))
     groups = groupby(ordered, key=lambda problem: (problem.kind, problem.chip))
     return [*((kind, chip, list(here)) for (kind, chip), here in groups), ("all", "all", ordered)]
@@ -108,8 +109,8 @@ def _gaps(tuned: list[Problem]) -> str:
     return f"""## The published winner, in our simulator
 
 On {close} of {len(gaps)} problems, the simulated time of the published configuration is within 3 % of our pick's (aim
-{_percent(AIM)}: {reached}); in {len(tuned) - len(gaps)} more problem it has no simulated time. In {same} problems it is
-the pick. "Next best" is the median excess of the time of the best other candidate over that of the published
+{_percent(AIM)}: {reached}); in {len(tuned) - len(gaps)} of {len(tuned)} it has no simulated time. In {same} problems it
+is the pick. "Next best" is the median excess of the time of the best other candidate over that of the published
 configuration: the smaller it is, the harder it is to tell the two apart. In {sum(abs(gap) <= WITHIN for gap in rivals)}
 problems they differ by at most 3 %.
 
@@ -134,13 +135,13 @@ def _losses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
     head = ("operation", "chip", "problems", "fastest picked", "within 5 %", "median loss", "90th percentile", "worst")
     text = f"""A problem has one published configuration, so our pick has a published time only if it is that
 configuration. This is so in {same} of {len(tuned)} problems, and they lose nothing. Grouped products, however, are
-published for two implementations of one problem, each with its own winner (for one problem the older implementation
+published for two implementations, each with its own winner (for one problem the older implementation
 has two). The pick is the implementation that is faster in the simulator, and the loss is how much longer it takes on
 the device than the faster one there. Of {len(losses)} such problems {_percent(share(losses, LOSS))} lose at most 5 %
 (aim: all, {reached}). The last column has this share if the newer implementation, or the older one, is always chosen:
 always choosing the newer one would be better than our picks. {len(rivals) - len(losses)} more problems are not
-counted: a published time of each may not be read, because the implementation has no simulated time or because the row
-is still left untouched for a later validation (`may_be_read` in fidelity_rows.py)."""
+counted: one of their published times may not be read, because that implementation has no simulated time or because the
+row is kept for a later validation (`may_be_read` in fidelity_rows.py)."""
     return f"""## Where both have published times
 
 {textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)}
@@ -154,7 +155,7 @@ twice for v7x, months apart and with different compilers: these two times differ
 
 
 def _fixed(problem: Problem, published: dict[str, Published], word: str) -> float | None:
-    """The loss of taking the first candidate of an operation with that word in its name."""
+    """The loss of picking the first candidate whose operation has that word in its name; None if it is not known."""
     times = {
         candidate.row: published[candidate.row].seconds for candidate in problem.rows if candidate.row in published
     }
@@ -204,7 +205,7 @@ def _misses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
     head = ("row", "chip", "problem", "first: simulated, published, error", "second", "loss")
     return f"""## Problems whose pick is not the published winner
 
-"Waits" are the shares of the simulated time that is spent waiting for transfers and for units.
+"Waits" are the shares of the simulated time that are spent waiting for transfers and for units.
 
 {text}
 
@@ -215,7 +216,7 @@ Pairs of implementations in which the slower one was picked:
 {_WHY}"""
 
 
-_WHY = """What is known about these:
+_WHY = """What is known about these misses:
 
 - A pick that is not the published winner is simulated at most 1.7 % faster. This is less than the spread of repeated
   published times on v7x, so nothing here says that the simulator is wrong. Four of the seven picks differ from the
@@ -283,8 +284,8 @@ def _each(tuned: list[Problem], published: dict[str, Published]) -> str:
         lines.append([_id(mine), problem.chip, _name(mine), text, f"{timed} of {len(problem.rows)}", *cells])
     head = ("row", "chip", "operation", "problem", "timed", "simulated", "published", "error", "over pick", "next best")
     return (
-        "## Each problem\n\nThe columns simulated and published have the published winner's times; untuned is "
-        "a multiple of the pick's time.\n\n" + _markdown(lines, (*head, "untuned"))
+        "## Each problem\n\nThe columns `simulated` and `published` have the published winner's times; `untuned` has "
+        "the untuned time as a multiple of the pick's.\n\n" + _markdown(lines, (*head, "untuned"))
     )
 
 

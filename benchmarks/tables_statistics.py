@@ -66,7 +66,7 @@ class Problem:
 
     @property
     def pick(self) -> Predicted | None:
-        """The fastest candidate."""
+        """The fastest candidate; None if none has a time."""
         timed = [candidate for candidate in self.rows if candidate.seconds is not None]
         return min(timed, key=lambda candidate: candidate.seconds or 0.0, default=None)
 

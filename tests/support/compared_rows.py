@@ -42,7 +42,11 @@ def table() -> str:
 def _how(problem: object) -> str:
     assert isinstance(problem, Surveying)
     words = " ".join((problem.survey.__doc__ or "").split())
-    return words.partition(", by ")[2].partition(".")[0]
+    how = words.partition(", by ")[2].partition(".")[0]
+    assert how, (
+        f"expected a docstring of {type(problem).__name__}.survey with ', by ' and how rows are chosen, got {words!r}"
+    )
+    return how
 
 
 def page() -> str:

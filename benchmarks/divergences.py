@@ -1,4 +1,4 @@
-"""Counts how many kernels are refused: of those that are different programs on a CPU and on the chip, and of honest
+"""Counts the kernels that are refused: of those that are one program on a CPU and another on the chip, and of honest
 ones.
 
 .venv/bin/python benchmarks/divergences.py [--planted] [FOLDER ...] [--only TEXT] [--show] [--every N]
@@ -6,7 +6,7 @@ ones.
 The kernels are variants of a small one. Divergent ones combine each way in which one kernel.py can become two programs
 with each place where an operation can stand. Honest ones write the same program in another way. Each is traced and
 lowered by the judge's own processes and certified, as in a judgement; nothing is compiled, run or simulated. With
-FOLDER the champions of these contests are examined instead, with `--planted` the good planted kernels; all of them are
+FOLDER the champions of these contests are examined instead, with `--planted` the good planted kernels; all of these are
 honest. `--only` examines the kernels with that text in their names, `--every` one kernel in N. `--show` prints each
 kernel with its outcome.
 """
@@ -104,7 +104,7 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A candidate, its problem, and whether it is one program on every platform."""
+    """A candidate and its problem; `is_honest` if it is one program on every platform."""
 
     name: str
     files: Mapping[str, bytes]
@@ -130,8 +130,8 @@ def _case(name: str, *, is_honest: bool, **parts: str) -> Case:
     return Case(name=name, files={"kernel.py": source(**parts).encode()}, is_honest=is_honest)
 
 
-# Places around the kernel for an operation: `away(x)` does nothing where the kernel is checked, and something else (or
-# is no operation at all) on the chip.
+# Places around the kernel for an operation `away(x)`, which does nothing where the kernel is checked, and something
+# else (or is no operation at all) on the chip.
 _AROUND = {
     "keys": "return attention(q, away(k), v)",
     "values": "return attention(q, k, away(v))",
@@ -167,7 +167,7 @@ _OWN = (
     + _MOSAIC.format("negated")
     + "\n\ndef away(x):\n    return negated.bind(negated.bind(x))"
 )
-# Removes the judge's own look at this process, as code that is meant to deceive can.
+# Disables the judge's checks of this process, as code that is meant to deceive can.
 _BLIND = (
     "import sys\n"
     "for _name in ('require_untouched', 'require_known_primitives', 'require_self_contained'):\n"
@@ -211,8 +211,7 @@ _WAYS = {
 }
 
 
-# Places within the kernel and its index maps: `away(x)` does nothing where the kernel is checked, and something else on
-# the chip.
+# Places within the kernel and its index maps for `away(x)`.
 _WITHIN = {
     "queries": {"BEFORE": "q = away(q)"},
     "scores": {"SCORES": "scores = away(scores)"},
@@ -329,7 +328,7 @@ _CHEAPER = {
 
 
 def divergences() -> Iterator[Case]:
-    """Kernels that are two programs, or that cannot be shown to be one program."""
+    """Kernels that are two programs, or cannot be shown to be one program."""
     for (way, prelude), (place, call) in itertools.product(_WAYS.items(), _AROUND.items()):
         if (way, place) in (("exported", "vmap"),):
             # JAX cannot batch an exported program.
@@ -480,7 +479,7 @@ def honest() -> Iterator[Case]:
 
 
 def champions(folders: Iterable[Path]) -> Iterator[Case]:
-    """The champions of contests, all of which are one program."""
+    """The champions of contests; all of them are honest."""
     for folder in folders:
         contest = contests.load(folder)
         suite = contest.problem
@@ -564,7 +563,7 @@ def examine(case: Case, folder: Path) -> Certificate | Failure:
 
 
 def main() -> None:
-    """Examines all cases and prints both counts; exits with 1 if a case has another outcome than expected."""
+    """Examines all cases and prints both counts; exits with 1 if the outcome of a case is not the expected one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--planted", action="store_true")

@@ -20,7 +20,7 @@ class Contest:
     """A template with its constants, and the package's function with the call that computes the template's outputs.
 
     If known_problems has a file with the name `like`, this file is the statement, and there is no template. `before`
-    are lines of kernel_fn in front of that call, in which the function is called `existing`.
+    are lines of kernel_fn in front of that call, in which `existing` is the function.
     """
 
     like: str
@@ -330,11 +330,11 @@ _EJKERNEL: dict[str, Contest] = {
         imports=(_JNP,),
         before=_GATHERED,
     ),
-    # On v6e XLA hands a part of their tables to the SparseCore, so there is no latency.
+    # On v6e XLA hands a part of these kernels' tables to the SparseCore, so there is no latency.
     "grouped matmul": _grouped(f"{_EJ}.grouped_matmul", "grouped_matmul", chip="v5e"),
     "grouped matmul v2": _grouped(f"{_EJ}.grouped_matmulv2", "grouped_matmulv2", chip="v5e"),
     "grouped matmul v3": _grouped(f"{_EJ}.grouped_matmulv3", "grouped_matmulv3"),
-    # The function around it also looks for each row's best word, in XLA.
+    # The package's outer function also looks for each row's best word, in XLA.
     "cross-entropy": Contest(
         like="logits-cross-entropy",
         module=f"{_EJ}.fused_cross_entropy._pallas_impl_fwd",
@@ -465,7 +465,7 @@ _TPU_INFERENCE["causal convolution"] = Contest(
     before=("y, after = existing(x, states, w, b, starts, at, counts, has != 0, kernel_size=w.shape[-1])",),
     call="y, after.reshape(len(x), -1)",
 )
-# The function around it takes XLA's products where a sequence has more than one token.
+# The package's outer function uses XLA's products if a sequence has more than one token.
 _EJKERNEL["gated delta rule, ragged"] = Contest(
     like="packed-delta",
     settings={"GATES_AS_INPUTS": True, "KEY_HEADS": 4},

@@ -1,6 +1,6 @@
-"""Times the table of 10,000 attempts: from the log, and in a plain clone, which has only experiments/.
+"""Times the reading of 10,000 attempts: with the ledger's log, and in a plain clone, which has only experiments/.
 
-Targets (process start included): `results` under 1 s, all rows and the table of them printed.
+Target: `results` prints the table of all rows in under 1 s, process start included.
 Run: python benchmarks/ledger_scale.py [ATTEMPTS]
 """
 
@@ -53,7 +53,7 @@ def attempt(number: int) -> Attempt:
 
 
 def row(of: Attempt) -> Row:
-    """The row of such a record."""
+    """The row of a record."""
     return Row(
         number=of.number,
         kind=of.kind,
@@ -125,7 +125,7 @@ def ask(folder: Path, expression: str) -> tuple[float, str]:
 
 
 def results(folder: Path) -> tuple[float, str]:
-    """Seconds of the verb `results`, from process start to end, and how many lines it printed."""
+    """Seconds of the verb `results`, from process start to end, and the number of lines that it printed."""
     begun = time.perf_counter()
     command = [sys.executable, "-m", "harness", "results", "-C", str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -178,7 +178,7 @@ def _flash_backward(
     batched = [array[None] for array in (q, k, v, o, lse, do)]
     q, k, v, o, lse, do = batched
     residuals = (q, k, v, None, None, o, jnp.ones_like(lse), lse)
-    gradients = flash_attention._flash_attention_bwd(  # what its custom_vjp calls
+    gradients = flash_attention._flash_attention_bwd(  # what JAX's custom_vjp calls
         False, causal, q.shape[-1] ** -0.5, sizes, False, residuals, do
     )
     return tuple(array[0] for array in gradients[:3])
@@ -203,7 +203,7 @@ def _splash_backward(
     mask = masks.MultiHeadMask([masks.CausalMask((sequence, sequence))] * heads)
     kernel = splash_attention.make_splash_mha(mask, head_shards=1, q_seq_shards=1, block_sizes=sizes)
     residuals = (q, k, v, None, None, o, lse, kernel.dq_mask_info, kernel.dkv_mask_info)
-    gradients = splash_attention._splash_attention_bwd(  # what its custom_vjp calls
+    gradients = splash_attention._splash_attention_bwd(  # what JAX's custom_vjp calls
         False,
         splash_attention.DEFAULT_MASK_VALUE,
         False,

@@ -23,7 +23,8 @@ Configuration = tuple[tuple[str, str], ...]
 class Problem:
     """Attention of q [heads, sequence, 128] over k, v [kv_heads, sequence, 128], bfloat16, scaled by 1/sqrt(128).
 
-    Only the `kept` best configurations of the problem `ranked_by` are tried, or all configurations if it is empty.
+    Only the `kept` best configurations of the problem `ranked_by` are tried, or all configurations if `ranked_by` is
+    empty.
     """
 
     name: str

@@ -168,7 +168,7 @@ def _compile(task: Task, directory: Path, limit_seconds: float, *more: str) -> N
 def _complaint(text: str) -> str:
     """The message of an aborting compiler: a line that begins with F, for fatal."""
     lines = [line for line in text.splitlines() if line.startswith("F") or "Check failed" in line]
-    return lines[0] if lines else "without a word"
+    return lines[0] if lines else "no message"
 
 
 def sentence(text: str) -> str:

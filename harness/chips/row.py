@@ -45,7 +45,7 @@ class Figures:
 
     @property
     def ridge_flops_per_byte(self) -> float:
-        """The operational intensity at which compute and memory take equally long."""
+        """The operational intensity at which matmuls of bfloat16 and memory take equally long, in FLOP/byte."""
         return self.ridge("bfloat16")
 
     def narrow_peak(self, dtype: str) -> float | None:
@@ -60,7 +60,7 @@ class Figures:
     def peak_flops_per_second(self, dtype: str) -> float:
         """The peak of matmuls whose operands are of `dtype` (numpy/ml_dtypes name).
 
-        It is bfloat16's for a dtype without a peak, also for float32, because a TPU's default precision for float32 is
+        A dtype without a peak of its own gets bfloat16's. So does float32, because a TPU's default precision for it is
         one bfloat16 pass.
         """
         return self.narrow_peak(dtype) or self.peak_bf16_flops_per_second
@@ -81,9 +81,8 @@ class Chip(Figures):
 
     Peaks of narrower types are None if the chip multiplies them no faster than bfloat16; its compiler then widens them.
 
-    - `topology`: the smallest name that the TPU compiler accepts for the chip, None for a GPU.
-    - `cache_bytes`: the size of a cache of the whole chip in which arrays may stay from one call to the next (0 on a
-      TPU).
+    - `topology`: the smallest topology of the chip that the TPU compiler accepts, None for a GPU.
+    - `cache_bytes`: the size of the chip-wide cache, in which arrays may stay from one call to the next (0 on a TPU).
     - `vmem_bytes`: the size of a core's memory for blocks (shared memory on a GPU).
     - `scoped_vmem_bytes`: the part of that memory that one kernel gets by default.
 
@@ -95,7 +94,7 @@ class Chip(Figures):
       `vadd`).
     - `has_narrow_products`: the matrix unit multiplies operands of 8 bits and less.
 
-    `mesh` has the axes, with their sizes, of the slice of chips that one program runs on; () for one chip.
+    `mesh` has the name and size of each axis of the slice that one program runs on; () for one chip.
     """
 
     topology: str | None
@@ -168,9 +167,8 @@ class Calibrated:
 
     hbm_read_share: float = 1.0
     hbm_write_share: float = 1.0
-    # Attention on 512 rows waits in every step for the transfer that it began one step before: without a mask to
-    # compute, the transfer takes longer than the work of the units. The latency of a write is shorter, as grouped
-    # products show, which wait for each of their writes.
+    # Unmasked attention on 512 rows waits in every step for the transfer that was begun one step before and takes longer
+    # than the step's work. The latency of a write is shorter: grouped products, which wait for each write, show this.
     dma_latency_seconds: float = 800e-9
     dma_write_latency_seconds: float = 350e-9
     # Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and 49 waits in
@@ -182,7 +180,7 @@ class Calibrated:
     # bandwidth. On all other chips HBM delivers less than 1024 bytes per cycle to a core, so this constant changes
     # nothing there.
     transfer_bytes_per_cycle: int = 1024
-    # A sum of powers of two, so that the units return to the same states.
+    # A binary fraction, so that sums of cycles are exact and the units return to the same states.
     matmul_slowdown: float = 33 / 32
     # The number of matmuls that can wait in front of a matrix unit while the core goes on. With a queue of one, a
     # slowed stream of matmuls delays nothing else. On v6e, attention and cross-entropy need that queue, and a longer
@@ -256,8 +254,8 @@ class ChipRow:
     if nothing is published.
 
     `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of that
-    time: 68.27 % of the errors of further rows should be smaller. It is estimated from the rows that no constant was
-    fitted to, leaving out each row in turn (benchmarks/FIDELITY.md).
+    time: 68.27 % of the errors at further published times should be smaller. It is estimated from the published times
+    that no constant was fitted to, leaving out each in turn (benchmarks/FIDELITY.md).
 
     The keys of a contest hash the whole row of its chip except `workbench`, which the judge must not read.
     """

@@ -1,4 +1,4 @@
-"""TPU v7x (Ironwood): 1 core, 2 matrix units of 256 x 256 a core.
+"""TPU v7x (Ironwood): 2 cores, each a device of JAX with 2 matrix units of 256 x 256.
 
 Calibrated constants and intervals that this row does not set are the defaults in chips/row.py.
 """

@@ -27,7 +27,7 @@ class Allocation(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """True for an array whose contents the executable holds; a tag in < > names a table of the runtime."""
+        """True if the executable holds the contents: a constant, or a table of the runtime (its tag is in < >)."""
         return self.address is None and ("constant" in self.tag or self.tag.startswith("<"))
 
 

@@ -1,7 +1,7 @@
 """Constants of a compiled program, from the executable that PJRT serializes: the compiler does not dump them as text.
 
-The tables of neighbours that XLA's collectives read are such constants, and on 32 chips and more the tables of routes.
-`Compiled.runtime_executable().serialize()` gives the bytes; they belong next to the dumps, in a file that ends in
+Such constants are the tables of neighbours that XLA's collectives read and, on 32 chips and more, the tables of routes.
+`Compiled.runtime_executable().serialize()` gives the bytes. They belong next to the dumps, in a file whose name ends in
 `.executable`.
 """
 
@@ -20,7 +20,7 @@ _STRIDE, _BLOCK = 16384, 512
 _TABLE = re.compile(r"[su]32\[(\d+)\]")
 _WORD = 4
 # The image of a program lies in a protocol buffer, after a list of its parts. Each part has an offset (left out if 0)
-# and a size. The second kind of parts are the constants, the third takes no bytes of the image.
+# and a size. The part of kind 2 has the constants, that of kind 3 takes no bytes of the image.
 _CONSTANTS = re.compile(
     rb"\x12[\0-\x7f]\x08\x02\x10\x01\x1a[\0-\x7f]\x10([\x80-\xff]*[\0-\x7f])"
     rb"(?:\x12[\0-\x7f]\x08\x03\x10\x01\x20[\x80-\xff]*[\0-\x7f])?\x1a([\x80-\xff]*[\0-\x7f])",
@@ -34,9 +34,9 @@ _HEADER, _HEADER_EVERY = 24, 1 << 16
 
 
 def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str, tuple[int, ...]]:
-    """The words of each constant table of integers in HBM, by its allocation's name.
+    """The words of each constant in HBM that is a vector of 32-bit integers, by its allocation's name.
 
-    Empty if `directory` has no executable, or if the constants in it are not as long as those of the allocations.
+    Empty if `directory` has no executable, or if the executable's constants are not as long as the allocations say.
     """
     path = next(iter(sorted(directory.glob(f"*{SUFFIX}"))), None)
     if path is None:

@@ -88,7 +88,7 @@ class KernelBody:
 
 
 def counts(module_proto: bytes, text: str) -> HloCounts:
-    """Counts of each kind of instruction in the module, the insides of fusions included; and lines of `text`.
+    """The number of instructions of each kind in the module, fusions' bodies included, and of lines in `text`.
 
     Raises RatchetError `bad-hlo` if `module_proto` is not an HloModuleProto.
     """
@@ -120,8 +120,7 @@ def custom_calls(module_proto: bytes) -> tuple[CustomCall, ...]:
 def kernel_bodies(module_proto: bytes) -> tuple[KernelBody, ...]:
     """Every Pallas TPU kernel of the module, in its order.
 
-    Raises RatchetError `bad-hlo`, also if a kernel's backend_config is not the JSON that is
-    expected there (custom_call_config.body in base64).
+    Raises RatchetError `bad-hlo`, also if a kernel's backend_config is not JSON with custom_call_config.body in base64.
     """
     return tuple(_kernel_body(call) for call in custom_calls(module_proto) if call.target == TPU_CALL)
 
@@ -160,5 +159,5 @@ def _instructions(module_proto: bytes) -> Iterator[Any]:
 
 @cache
 def message_of(name: str) -> Any:
-    """The message class `HloModuleProto`, or the `HloProto` around it, without unused fields."""
+    """The message class called `name` (`HloModuleProto`, or the `HloProto` around it), without unused fields."""
     return message_class("hlo_subset", _SCHEMA, name)

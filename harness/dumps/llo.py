@@ -53,7 +53,7 @@ class Op(NamedTuple):
 
     @property
     def arguments(self) -> str:
-        """`text` with the physical registers only: `%v12_v7` is `v7`."""
+        """`text` in which each register has only its physical name: `%v12_v7` becomes `v7`."""
         return _REGISTER.sub(r"\1", self.text).strip(" ,\n")
 
     @property
@@ -78,8 +78,8 @@ class Bundle(NamedTuple):
 class Schedule:
     """The final schedule of one HLO op, its bundles in order of their address.
 
-    `grid_exit` is the index of the bundle with the exit test of a Pallas kernel's grid loop, None for other ops. That
-    test runs `pipeline_depth` more times than the kernel's body. `is_kernel` is True for a custom call, False for XLA's
+    `grid_exit` is the index of the bundle with the exit test of a Pallas kernel's grid loop, None without such a loop.
+    The test runs `pipeline_depth` more times than the kernel's body. `is_kernel` is True for a custom call, False for XLA's
     own operations. `allocations` are read only for programs of several chips, which raise each other's sync flags by
     number; empty if the dump does not have them.
     """
@@ -103,12 +103,12 @@ class Schedule:
 
     @cached_property
     def homes(self) -> tuple[int, ...]:
-        """The index of the bundle of each of `ops`."""
+        """For each of `ops`, the index of its bundle."""
         return tuple(chain.from_iterable([index] * len(bundle.ops) for index, bundle in enumerate(self.bundles)))
 
     @cached_property
     def places(self) -> Mapping[str, Sequence[int]]:
-        """The places in `ops` of each opcode; a million operations have about a hundred opcodes."""
+        """For each opcode, its places in `ops`; a million operations have about a hundred opcodes."""
         by_opcode: defaultdict[str, list[int]] = defaultdict(list)
         for place, op in enumerate(self.ops):
             by_opcode[op.opcode].append(place)
@@ -125,7 +125,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilisation:
-    """Issue slots per bundle: `slots` are offered by every bundle, `rows[bundle][unit]` are used."""
+    """Issue slots of the units: every bundle offers `slots[unit]`, of which it uses `rows[bundle][unit]`."""
 
     units: tuple[str, ...]
     slots: tuple[int, ...]
@@ -194,8 +194,8 @@ _SCHEDULE_FILE = re.compile(r"(\d+)-(.+)-\d+-final_bundles\.txt")
 _UTILISATION_FILE = re.compile(r"(\d+)-(.+)-\d+-final_hlo-static-per-bundle-utilization\.txt")
 # The last pass of the compiler whose text says where allocations lie.
 _ALLOCATIONS_FILE = re.compile(r"(\d+)-(.+)-\d+-post-delay-converter\.txt")
-# libtpu 0.0.41 and later: if the name of a file would be longer, the op's name in it is cut off and a number put behind
-# it.
+# libtpu 0.0.41 and later: if a file's name would be longer than this, the op's name in it is cut off and followed by a
+# number.
 _LONGEST_FILE_NAME = 250
 _CUT_NAME = re.compile(r"(.+)-\d+")
 _INSTRUCTION = re.compile(r"%([\w.\-]+) = ")

@@ -85,7 +85,7 @@ class ProgramAllocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """A program that does not fit into `space` (hbm, vmem); `parts` are its kinds of allocations, in bytes.
+    """A program that does not fit into `space` (hbm, vmem); `parts` has the bytes of each kind of allocation.
 
     `is_limit`: the capacity is a limit that the kernel or a flag sets, and the memory may have more.
     """
@@ -202,12 +202,12 @@ def _bytes(text: str) -> int:
 
 
 def is_snapshot(data: bytes) -> bool:
-    """True if `data` is compressed, as JAX's snapshots are, or looks like one that was unpacked."""
+    """True if `data` is compressed, as JAX's snapshots are, or looks like an unpacked snapshot."""
     return data[:2] == _GZIP or (data[:1] == b"\x0a" and len(data) <= _UNPACKED_BYTES and _strings(data) >= _STRINGS)
 
 
 def _strings(data: bytes) -> set[str]:
-    """The strings that `data` has if it is a profile in pprof's form."""
+    """The strings in the table of `data`, a profile in pprof's form; none if it is something else."""
     try:
         return set(message_class("pprof", _PPROF, "Profile").FromString(data).string_table)
     except (message.DecodeError, ValueError):
@@ -215,7 +215,7 @@ def _strings(data: bytes) -> set[str]:
 
 
 def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
-    """The contents of devices when the snapshot `name` was taken, largest first; raises RatchetError `bad-profile`."""
+    """The contents of devices in the snapshot `data` of file `name`, largest first. Raises RatchetError `bad-profile`."""
     try:
         if data[:2] == _GZIP:
             with gzip.open(io.BytesIO(data)) as stream:
@@ -237,7 +237,7 @@ def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
 def _buffers(profile: Any) -> Iterator[Held]:
     text = profile.string_table
     kinds = [text[entry.type] for entry in profile.sample_type]
-    # Profiles of other programs measure other things.
+    # Profiles of other programs measure other things: `index` raises ValueError.
     size, count = kinds.index("space"), 0
     functions = {entry.id: entry for entry in profile.function}
     locations = {entry.id: entry for entry in profile.location}

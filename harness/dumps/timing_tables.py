@@ -41,7 +41,7 @@ class TimingTables:
 
 
 def timing_tables(name: str, arguments: Mapping[int, npt.NDArray[np.generic]]) -> TimingTables:
-    """These arrays as a record."""
+    """The record of the timing input `name`: `arguments` are its arrays by position."""
     return TimingTables(
         name=name,
         tables=tuple(

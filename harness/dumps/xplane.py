@@ -1,7 +1,7 @@
 """The contents of an .xplane.pb file, a profiler's XSpace: planes, lines, events and statistics, unchanged.
 
 Only the needed part of the public xplane.proto is read. That includes the statistics of metadata, which hold an
-operation's costs (flops, bytes, category, source); the operation's events do not.
+operation's costs (flops, bytes, category, source); its events lack them.
 """
 
 from array import array
@@ -21,7 +21,7 @@ Value: TypeAlias = str | int | float | bytes
 # Field numbers of planes in a space, lines in a plane and events in a line. `_split` finds these fields, and each is
 # parsed separately, because a parsed event takes ten times the memory of its bytes.
 _PLANES, _LINES, _EVENTS = 1, 3, 4
-# Strings are read as bytes: profilers put names there that are not UTF-8. Entries are those of maps.
+# Strings are read as bytes, because profilers write names that are not UTF-8. An `...Entry` is an entry of a map.
 _SCHEMA = {
     "XSpace": (("errors", 2, "bytes*"), ("warnings", 3, "bytes*"), ("hostnames", 4, "bytes*")),
     "XPlane": (
@@ -65,7 +65,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event. `start_ps` counts from the line's origin of time, which all lines of a file share.
+    """One event. `start_ps` counts from an origin that all lines of a file share.
 
     If `occurrences` is not None, the event stands for this number of events that have no place in time.
     """
@@ -194,7 +194,7 @@ def _line(data: bytes, start: int, end: int, described: Mapping[int, Described],
 
 
 class _Events(Sequence[Event]):
-    """The events of one line, each parsed on access, because all of them take 15 times the memory of their bytes."""
+    """The events of one line, each parsed on access: all of them together would take 15 times their bytes."""
 
     def __init__(
         self,

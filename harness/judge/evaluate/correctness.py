@@ -28,7 +28,7 @@ from harness.sandbox.messages import Rejected
 
 
 def check(request: CheckRequest) -> CheckReply:
-    """The check of one program on one family of inputs, which are drawn here from the seed. Raises Rejected."""
+    """The check of a program's outputs on one family of inputs, which are drawn here from the seed. Raises Rejected."""
     problem = _problem(request.problem, request.reduced, request.is_second)
     inputs = _inputs(request.problem, request.reduced, request.is_second, request.family, request.seed)
     if different := differing(problem, request.family, inputs):

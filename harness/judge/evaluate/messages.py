@@ -186,7 +186,7 @@ class CompileReply:
 class SimulateRequest:
     """Call `module`.`function` on a directory of dumps; `with_lines`: attribute the cost to source lines.
 
-    A small timeline of the run goes to the file `timeline`.
+    A small timeline of the run goes to the file `timeline`, if given.
     """
 
     module: str
@@ -259,7 +259,7 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReply:
-    """The device that JAX would use: platform (`tpu`, `cpu`) and kind (`TPU v5 lite`)."""
+    """The device that JAX would use: platform (`tpu`, `gpu` or `cpu`) and kind (`TPU v5 lite`)."""
 
     platform: str
     kind: str

@@ -12,8 +12,8 @@ from harness.sandbox.confinement import Confinement
 def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: bool) -> Confinement | None:
     """The paths that this child may use; None for the timer on a device, whose driver needs paths unknown in advance.
 
-    The candidate reads the problem and writes to its own folder; its results are moved out of there. No other child
-    runs kernel.py, but all of them handle data from it.
+    The candidate reads the problem and writes to its own folder, from which its programs are copied before they are
+    used. No other child runs kernel.py, but all of them handle data from it.
     """
     if child == "timer" and on_device:
         return None
@@ -64,10 +64,11 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
 
 
 def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:
-    """The failure of a compiled program whose matrix units did less than the useful work; empty if they did all of it.
+    """The failure of a compiled program whose matrix units do less than the useful work; empty if they do it all.
 
-    The work is counted in the schedule that is timed, not taken from the report of the candidate's process. The
-    problem's matrix products must be computed in kernels, because they are refused elsewhere.
+    It is also empty if their work is not known. The work is counted in the schedule that is timed, not taken from the
+    report of the candidate's process. The problem's matrix products must be computed in kernels, because they are
+    refused elsewhere.
     """
     done = simulation.mean_mxu_flops
     if simulation.mean_seconds is None or done is None or done >= matmul_flops:

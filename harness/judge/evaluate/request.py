@@ -141,7 +141,7 @@ class Plan:
         return self.work / f"candidate.{platform}"
 
     def written(self, name: str) -> Path:
-        """The file to which the candidate's process writes an exported program, before the judge moves it."""
+        """The file to which the candidate's process writes a program, and from which the judge copies it."""
         return self.directory_of("candidate") / f"candidate.{name}"
 
     def outputs_of(self, family: str) -> Path:

@@ -192,7 +192,7 @@ def _timeline_of(plan: Plan) -> Path:
 def _simulated(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: Simulation = answer.reply
     if _timeline_of(plan).exists():
-        # Moved to the folder of the schedules, so that it is kept and restored with them.
+        # Copied to the folder of the schedules, so that it is kept and restored with them.
         failure = handover.take_over(_timeline_of(plan), plan.dumps / TIMELINE, "latency")
         state = state.warning(failure.message) if failure else state
     state = _with_offences(state.adding(simulation=reply), state.offences)

@@ -98,12 +98,12 @@ class Workers:
 
     @property
     def is_compiling(self) -> bool:
-        """True while the chip's program is compiled or simulated; other work of the compiler does not count."""
+        """True while the chip's program is compiled, or simulated with or without the checks that it leaves out."""
         return any(job.task in ("compile", "simulate") for job in self._jobs)
 
     @property
     def is_reduced_open(self) -> bool:
-        """True while a request at the reduced shapes is under way, other than a request to the compiler."""
+        """True while a request at the reduced shapes, or for the certificate, is under way."""
         return any(rank[0] == REDUCED and stage.child != "compiler" for stage, _, rank in self._jobs.values())
 
     def _is_late(self, child: Child) -> bool:

@@ -180,9 +180,9 @@ def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
 
 
 def _anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-    """Zeros, ones and other numbers at random, a third each, in the shape and dtype of `like`; or `like` itself.
+    """Zeros, ones and other numbers at random, a third each, in the shape and dtype of `like`.
 
-    Returns `like` for dtypes that are neither floats, integers of at most 32 bits nor booleans.
+    Returns `like` itself for dtypes that are neither floats, integers of at most 32 bits nor booleans.
     """
     turn = random.integers(3, size=like.shape)
     others: NDArray[Any]

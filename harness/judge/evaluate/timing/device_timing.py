@@ -84,7 +84,8 @@ def calls_per_sample(call_seconds: float, tick_seconds: float) -> int:
 class _Turn:
     """One artifact's turn in a round: the artifact's number, and the round's inputs, as drawn and on the device.
 
-    The inputs are one set of arrays for each timing input of the problem; a turn calls the artifact once with each set.
+    The inputs are one set of arrays for each timing input of the problem, or a single set for a problem without any. A
+    turn calls the artifact equally often with each set.
     """
 
     round: int
@@ -110,7 +111,7 @@ class _Rounds:
         self._calls_per_sample = 1
 
     def warm_up(self, calls: int) -> None:
-        """Makes `calls` calls of each artifact, at least two, to fill caches and to learn how long a call takes."""
+        """Calls each artifact `calls` times, at least twice, to fill caches and to learn how long a call takes."""
         every = [program for program in self._programs for _ in range(max(2, calls))]
         call_seconds = [self._seconds(program, [_placed(drawn) for drawn in self._drawn], 1)[0] for program in every]
         tick = tick_seconds([time.perf_counter() for _ in range(_READINGS)])
@@ -170,7 +171,7 @@ class _Rounds:
                 yield _Turn(round=position, which=which, drawn=drawn, inputs=inputs)
 
     def _profile(self, rounds: range, session: str, keep: Callable[[_Turn, Any], None]) -> list[tuple[float, ...]]:
-        """Device seconds of each artifact's profiled calls; empty if the profile does not show every call."""
+        """Mean device seconds of a call per profiled turn, by artifact; empty unless the profile shows every call."""
         nothing: list[tuple[float, ...]] = [() for _ in self._programs]
         if not rounds:
             return nothing

@@ -26,7 +26,7 @@ def simulated(simulation: Simulation) -> Latency:
 
 
 def measured(samples: Samples, source: Literal["measured", "measured cpu"]) -> Latency:
-    """The median device time if the profile shows any, else the median host time."""
+    """The median device time if the profile shows any, else the median host time; unknown without samples."""
     seconds = samples.device_seconds or samples.host_seconds
     clock = "device time from the profile" if samples.device_seconds else "host time around blocked calls"
     if not seconds:

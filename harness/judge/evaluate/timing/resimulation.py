@@ -1,4 +1,4 @@
-"""Simulates champion and candidate again with each uncertain constant of the simulator changed, on all cores."""
+"""Simulates champion and candidate again with each uncertain constant of the simulator changed, side by side."""
 
 import tempfile
 from collections.abc import Callable, Sequence

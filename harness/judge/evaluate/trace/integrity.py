@@ -1,4 +1,4 @@
-"""The effects of kernel.py on its process: functions replaced, settings changed, threads left running, files used."""
+"""The effects of kernel.py on its process: functions replaced, settings changed, threads left running, imports."""
 
 import contextlib
 import gc

@@ -16,7 +16,7 @@ _CARRIES = frozenset(("broadcast_in_dim", "convert_element_type", "reshape", "sq
 
 
 def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines of kernels, and of their packages, that add in bfloat16 or keep a bfloat16 sum between iterations."""
+    """The lines, in kernels and outside, that add in bfloat16 or keep a bfloat16 sum between iterations."""
     narrow = [
         equation
         for equation in equations(jaxpr)

@@ -21,9 +21,10 @@ _INTERPRETED_STEPS = 2048
 
 
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
-    """Position and trace of the first reduced shape with several grid steps along each axis that has several at `full`.
+    """Position and trace of the first reduced shape at which the kernels' grids and blocks are like those at `full`.
 
-    If there is no such shape, the position is None, the trace is that of the full shape, and the last result is the
+    That is, axes of a grid that have several steps at `full` have several there, and the blocks divide the arrays. If
+    there is no such shape, the position is None, the trace is that of the full shape, and the last result is the
     reason. Shapes that are too small for the full shape's blocks are tried last: they suit only kernels that choose
     their blocks by the shape.
     """

@@ -1,7 +1,7 @@
 """Finds Pallas calls that cannot fit into VMEM: their blocks and scratch alone exceed it.
 
 The sum is a lower bound, found by testing libtpu on both sides of its limit (as tests/judge/evaluate/test_vmem.py
-does). It counts all blocks of a pipelined operand, twice if the block changes from step to step, and scratch whose
+does). It counts every buffer of a pipelined operand (two if the block changes from step to step), and scratch whose
 contents a step reads from the previous step. It does not count padding, intermediate values, or scratch that is written
 before it is read, because libtpu may do without them.
 """
@@ -57,7 +57,7 @@ def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
 
 
 def _block_bytes(window: Window) -> int:
-    """The smallest number of bytes that the blocks of one operand can take."""
+    """The smallest number of bytes that the buffers of one operand can take."""
     if window.memory_space != "vmem" or window.array.dtype not in _WHOLE_BYTES:
         return 0
     # If a table decides which block comes next, it is not known whether the block ever changes.
@@ -66,7 +66,7 @@ def _block_bytes(window: Window) -> int:
 
 
 def _carried_bytes(equation: Equation) -> int:
-    """The bytes of scratch that a step reads wholly before it writes it."""
+    """The bytes of the scratch arrays that a step reads as a whole before it writes to them."""
     jaxpr, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     live = _live(jaxpr)
     carried_bytes = 0

@@ -2,7 +2,8 @@
 
 Examples are the part "operand wait `k_ref.1`"; the sources "simulated v5e", "simulated v4, not calibrated" and
 "measured cpu, says nothing about a TPU"; the change "1.5% less time"; the champion "attempt 3 (attempt 5 checked it
-again)". The words of an early rejection ("slower, so only 36 of 40 checks were run") are in judge/verdict/early_rejection.py.
+again)". The words of an early rejection ("slower, so only 36 of 40 checks were run") are in
+judge/verdict/early_rejection.py.
 """
 
 from harness import chips

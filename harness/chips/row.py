@@ -167,8 +167,8 @@ class Calibrated:
 
     hbm_read_share: float = 1.0
     hbm_write_share: float = 1.0
-    # Unmasked attention on 512 rows waits in every step for the transfer that was begun one step before and takes longer
-    # than the step's work. The latency of a write is shorter: grouped products, which wait for each write, show this.
+    # Unmasked attention on 512 rows waits in every step for the transfer that was begun one step before and takes
+    # longer than the step's work. Writes have a shorter latency: grouped products, which wait for each write, show it.
     dma_latency_seconds: float = 800e-9
     dma_write_latency_seconds: float = 350e-9
     # Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and 49 waits in

@@ -79,9 +79,9 @@ class Schedule:
     """The final schedule of one HLO op, its bundles in order of their address.
 
     `grid_exit` is the index of the bundle with the exit test of a Pallas kernel's grid loop, None without such a loop.
-    The test runs `pipeline_depth` more times than the kernel's body. `is_kernel` is True for a custom call, False for XLA's
-    own operations. `allocations` are read only for programs of several chips, which raise each other's sync flags by
-    number; empty if the dump does not have them.
+    The test runs `pipeline_depth` more times than the kernel's body. `is_kernel` is True for a custom call, False for
+    XLA's own operations. `allocations` are read only for programs of several chips, which raise each other's sync flags
+    by number; empty if the dump does not have them.
     """
 
     name: str

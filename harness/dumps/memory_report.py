@@ -215,7 +215,7 @@ def _strings(data: bytes) -> set[str]:
 
 
 def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
-    """The contents of devices in the snapshot `data` of file `name`, largest first. Raises RatchetError `bad-profile`."""
+    """The contents of devices in a snapshot, largest first; `name` is its file. Raises RatchetError `bad-profile`."""
     try:
         if data[:2] == _GZIP:
             with gzip.open(io.BytesIO(data)) as stream:

@@ -67,7 +67,7 @@ def module(text: str, name: str = "pasted text") -> Module:
 
 
 def read(text: str, name: str = "") -> Module:
-    """The module in `text`, like `module`; an empty module if nothing is understood."""
+    """The module in `text`, as `module` returns it, but an empty one if nothing is understood."""
     return _Reader(text, name).read()
 
 
@@ -143,7 +143,7 @@ class _Reader:
                 _value(tokens)
 
     def _table(self) -> None:
-        """Reads a table: a heading, and rows that each begin with a number, up to an empty line."""
+        """Reads a table: a heading, and rows that each begin with a number, up to the first other line."""
         tokens = self._tokens
         title = tokens.take().text
         place = tokens.text.find("\n", tokens.place) + 1

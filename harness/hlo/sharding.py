@@ -41,9 +41,9 @@ class DeviceOrder:
 class Groups:
     """The groups of devices among which a collective runs, as text and as lists.
 
-    `axes` are the mesh axes that the text names; `order` is the order of all devices if the text does not list the
-    groups. If `is_everyone`, no groups are named, and all devices are one group. `is_whole` is False if the text leaves
-    groups out (`...`).
+    `axes` are those of the mesh, if the text states a mesh; `order` is the order of all devices if the text does not
+    list the groups. If `is_everyone`, the text names no groups, and all devices are one group. `is_whole` is False if
+    the text leaves groups out (`...`).
     """
 
     text: str
@@ -55,7 +55,7 @@ class Groups:
 
     @cached_property
     def size(self) -> int | None:
-        """Devices in each group; None if groups differ or are not named."""
+        """Devices in each group; None if the groups differ in size or are not named."""
         sizes = {len(group) for group in self.groups}
         return sizes.pop() if len(sizes) == 1 else None
 
@@ -68,11 +68,12 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """The partition of one value over devices, from a `sharding={...}` attribute: `parts` of each dimension.
+    """The partition of one value over devices, from a `sharding={...}` attribute.
 
-    `parts` is empty for kinds that split nothing (`replicated`, `manual`, `maximal`). The devices, in their `order`,
-    fill a `tile` that has these parts and the replicas last, or lie along the `axes` of a mesh. `split` has the axes
-    that split each dimension. `members` are the shardings of a tuple's values.
+    `parts` has the number of parts of each dimension; it is empty for kinds that split nothing (`replicated`, `manual`,
+    `maximal`). The devices, in their `order`, fill a `tile` whose sizes are `parts` and then the number of replicas, or
+    lie along the `axes` of a mesh, of which `split` names those that split each dimension. `members` are the shardings
+    of a tuple's values.
     """
 
     text: str

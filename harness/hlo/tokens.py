@@ -75,14 +75,14 @@ class Tokens:
         return self._next
 
     def take(self) -> Token:
-        """The next token."""
+        """Takes the next token and returns it."""
         token = self.peek()
         self._next = None
         self._end = token.start + len(token.text)
         return token
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """The match of the pattern where the next token starts, and takes its tokens; None if it does not match."""
+        """Takes and returns the match of `pattern` at the next token; None, and nothing taken, if there is no match."""
         match = pattern.match(self.text, self._next.start if self._next else self._end)
         if match is not None:
             self._next, self._end = None, match.end()

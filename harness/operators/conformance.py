@@ -41,11 +41,11 @@ MISTAKES = (
     SystemExit,
 )
 _SEEDS = (11, 12)
-# The most rows that are checked at once; more show nothing new.
+# The most rows that are checked; more show nothing new.
 _MOST_ROWS = 512
 # Shapes may come in any order if the work of a later one is at least this share of the work of an earlier one.
 _ABOUT = 0.8
-# The most bytes of an element: float64 holds all numbers of that size exactly.
+# The most bytes of an output's element: float64 holds all numbers of that size exactly.
 _MOST_BYTES = 4
 # More shapes than any kernel needs.
 _MOST_SHAPES = 2000
@@ -58,7 +58,7 @@ def complaints(problem: Problem) -> tuple[str, ...]:
 
     Runs the problem at the smallest of its reduced shapes, in a second or two: statement, shapes, inputs, numbers,
     probes. If the problem raises an exception, the complaint names the rule and the exception. Rules after the first
-    complaint are not checked.
+    broken one are not checked.
     """
     sentences = _complaints(problem)
     if isinstance(problem, _StatesFormula):

@@ -119,7 +119,7 @@ class Formula(Operator, textures.Textured):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The timed calls, then a draw and a composite at the full shape, or each kind of input at a reduced shape.
+        """The timed calls; then a draw and a composite at the full shape, each kind alone and draws at a reduced one.
 
         Far columns and plain inputs are also used alone at the full shape, because only that shape carries states far
         and has long runs.
@@ -334,7 +334,7 @@ class Formula(Operator, textures.Textured):
         return all(is_exact(self, output) for output in self.arrays()[1])
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each halve a block along one axis of an input of numbers; rows must move or stay as `reference`.
+        """Probes that each halve a block along one axis of an input of numbers; rows must move as those of `reference`.
 
         None at the full shape, where every element is compared.
         """

@@ -36,10 +36,10 @@ def run_cores(
     traces: tuple[SpanRecorder, ...] = (),
     bound: GrantedBound | None = None,
 ) -> tuple[CoreRun, ...]:
-    """The runs of the module on all cores of the chip. The cores wait for each other at the program's barriers.
+    """The runs of the module on all cores of its chips. The cores wait for each other at the program's barriers.
 
-    `deadline` is a time.monotonic() value. `traces`, if given, record a timeline; there is one for each core, on
-    several chips for each core of each chip. With a `bound`, the run gives a bound on the latency.
+    `deadline` is a time.monotonic() value. `traces`, one for each core of each chip, record a timeline. With a `bound`,
+    the run gives a bound on the latency.
     """
     return run_compiled(compile_module(dump, machine, traced=bool(traces)), machine, tables, deadline, traces, bound)
 

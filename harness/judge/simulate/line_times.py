@@ -96,7 +96,7 @@ def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None
 
 
 def _shares(executed: int, shared: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """The executions of a bundle divided among the lines that share it, in whole cycles so that no cycle is lost."""
+    """Yields each line that shares a bundle, with its part of the bundle's executions; the parts are whole numbers."""
     each, left = divmod(executed, len(shared))
     for place, name in enumerate(shared):
         yield name, each + (place < left)

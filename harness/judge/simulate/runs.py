@@ -50,7 +50,7 @@ class OpRun:
 
     @property
     def top_level_waits(self) -> tuple[StallCycles, ...]:
-        """The waits of the top-level program, for transfers and for the other core."""
+        """The waits of the top-level program, for transfers and at barriers."""
         return tuple(idle for idle in self.idle if idle.kind in ("operand wait", "barrier wait"))
 
     @property

@@ -244,7 +244,7 @@ class Memory:
         return bool(condition)
 
     def argument(self, index: int) -> "int | Unknown":
-        """The value that the caller passed in a register."""
+        """The value that the caller passed in a register as operand `index`; unknown if it passed none."""
         if 0 <= index < len(self.arguments):
             return self.arguments[index]
         return Unknown(f"operand {index}, which the caller passed in a register")

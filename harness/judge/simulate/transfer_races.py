@@ -208,7 +208,7 @@ class UnderWay:
         return is_clear
 
     def touch(self, number: int, base: int) -> None:
-        """Checks the loads and stores of a stretch that are relative to a register with the value `base`."""
+        """Checks the accesses of the Touch with this number, whose register has the value `base`."""
         touch, bits = self._touches[number], _PIECE_BITS["vmem"]
         first, end = ((base + row) * self._scale for row in (touch.low, touch.high))
         pieces = range(first >> bits, (end - 1 >> bits) + 1)
@@ -260,7 +260,7 @@ class UnderWay:
         return under_way[side.space].near(side.pieces) if side.regions else ()
 
     def is_one_run(self, size: "int | Unknown", layout: "tuple[int | Unknown, ...]") -> bool:
-        """True if the granules of a transfer follow one another on both sides."""
+        """True if the granules of a transfer are known to follow one another on both sides."""
         strides = self._strides(size, layout)
         if strides is None:
             return False

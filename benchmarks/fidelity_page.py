@@ -74,18 +74,18 @@ _DIFFERENCES = """## How the compiled programs differ from the measured ones
 
 _UNEXPLAINED = """## What is not explained
 
-- It is inferred that the published times do not include a cross-program prefetch. With the prefetch, the simulated
-  gated linear units on v6e are up to 21 % too slow; without it, eight of ten are within 2 % and two are 7 % too fast.
+- It is inferred that the published times do not include a cross-program prefetch. With the prefetch, gated linear units
+  on v6e were up to 21 % too slow; without it, eight of the ten rows read by then were within 2 %, and two 7 % too fast.
   Each run was profiled alone, so the runtime must fetch before it starts the program.
 - Grouped products on v5p are up to 6 % too slow in the simulation. Two are 8 to 9 % too fast: in these, the first of
   eight groups holds all rows.
-- Grouped products on v6e are about 4 % too fast, and at most 14 %. With earlier constants, most of their steps took 0.2
-  to 0.7 us longer than simulated, whatever their length; the gradients' steps, most of which have three or four buffers
-  instead of two, did not. The same was true on v7x until a single transfer was limited to 1024 bytes a cycle (a group's
-  weights are fetched in one piece). On v6e no such limit suits all rows (they need 0.65 to 0.8 of the bandwidth), and
-  10 % less bandwidth for all reads does as well, so the simulator uses that. A higher cost of every wait is ruled
-  out: attention would be 8 % too slow on v7x.
-- Products of 128 groups of 2048 x 768: four of seven rows on v6e and v7x are 8 to 15 % too fast.
+- Grouped products of bfloat16 on v6e are 3 % too fast in the median, and 19 % at most. With earlier constants, most of
+  their steps took 0.2 to 0.7 us longer than simulated, whatever their length; the gradients' steps, most of which have
+  three or four buffers instead of two, did not. The same was true on v7x until a single transfer was limited to 1024
+  bytes a cycle (a group's weights are fetched in one piece). On v6e no such limit suits all rows (0.65 to 0.8 of the
+  bandwidth, by row), and 10 % less bandwidth for all reads does as well, so the simulator uses that. A higher cost of
+  every wait is ruled out: attention would be 8 % too slow on v7x.
+- Products of 128 groups of 2048 x 768: the seven rows on v6e and v7x are 2 to 15 % too fast.
 - Backward attention of 512 rows and head_dim 256 on v7x is 12 % too fast; XLA's copies are 60 % of its time. With
   head_dim 64 and 2048 rows, or with a head_dim of 192 for V, it is 14 % too slow.
 - In the simulator, a `vmatprep` of the left operand does not wait for the matmul before it. If it did, backward
@@ -95,11 +95,12 @@ _UNEXPLAINED = """## What is not explained
   1 % too fast, and a row with 2048 columns is 14 % too fast.
 - Cross-entropy on v6e: the forward pass of tokamax's kernel was 9 % too slow until the simulator let a matmul wait in
   front of its unit (`matmul_queue`). Without that, a matmul that is late by a few cycles delays the pushes behind it,
-  and these delay the other unit. The kernel's backward pass is 3 to 12 % too fast, and XLA's own cross-entropy 5 to
-  8 %, whether its rows are bfloat16 or float32; on v5p and v7x the same programs are within 2 %. With 5 % less
-  bandwidth these errors would be half as large, but normalization and gated linear units would be further off. XLA's
-  own with float32 rows was 48 to 53 % too slow, and waited for units in 4 of 10 cycles, until a transposed push of
-  float32 took 4 cycles instead of 8: it has half as many rows as one of bfloat16, and the compiler spaces it so.
+  and these delay the other unit. The kernel's backward pass is 1 to 14 % too fast, and XLA's own cross-entropy 5 to
+  8 %, whether its rows are bfloat16 or float32. On v5p and v7x the kernel's backward pass is within 2 %, and XLA's own
+  at most 7 and 3 % too fast. With 5 % less bandwidth these errors would be half as large, but normalization and gated
+  linear units would be further off. XLA's own with float32 rows was 48 to 53 % too slow, and waited for units in 4 of
+  10 cycles, until a transposed push of float32 took 4 cycles instead of 8: it has half as many rows as one of bfloat16,
+  and the compiler spaces it so.
 - Products whose weights are float8 (v5p, v6e, v7x) or float4 (v7x), of 64 groups of 20 rows, are 20 % too fast on v5p
   and v6e, and 11 % on v7x. On v6e the kernel is 94 % of the simulated time; waits for transfers are 41 % of the whole,
   waits for units 2 %. On v5p waits for transfers are 3 % and waits for units 13 %. For each megabyte of weights, 0.36
@@ -107,8 +108,8 @@ _UNEXPLAINED = """## What is not explained
   that were tried: libtpu 0.0.42.1 and 0.0.50.1 give the same times within 0.4 %.
 - Triangle multiplications without residuals on v7x have published times 14 to 36 % longer than those with residuals,
   although residuals are additional writes; their simulated times are equal. At 2048 rows those with residuals are
-  within 4 %, and those without are 16 % too fast. On v5p, the published times with and without residuals are
-  equal at 384 rows, and all three rows are within 2 %.
+  within 4 %, and those without are 16 % too fast. On v5p, the published times with and without residuals are equal at
+  384 rows, and all three rows are within 2 %.
 - Ragged dot v2 of 256 groups of 7168 x 512 on v7x is 9 and 10 % too fast. Waits for transfers are at most 6 % of its
   time, waits for units more than half.
 - Gated linear units and triangle multiplications on v6e also push float32 weights transposed: they are 2 to 3 % too
@@ -116,7 +117,8 @@ _UNEXPLAINED = """## What is not explained
   again removes this error and makes others larger ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
 - In the simulator, a matmul on v6e can wait in front of its unit. On v7x, whose units are alike, it cannot, because
   such a queue makes backward attention and grouped products worse ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
-- Ragged dot v2 on v5p, simulated on one of the two cores, takes half of the published time.
+- Ragged dot v2 of 128 groups with residuals on v5p, simulated on one of the two cores, takes half of the published
+  time.
 - On v5e and v7x a stream of matmuls takes 1/32 longer than its rows need, on v6e 3/64 (`matmul_slowdown`); v5p has no
   slowdown. The values are fitted and their cause is unknown. Without them, attention on v7x would lose its bias of 2 %,
   but the errors of grouped products on v6e and of backward attention would be 1 to 2 % larger.

@@ -91,10 +91,10 @@ class Children:
         *,
         confinement: Confinement | None = _NOTHING_ELSE,
     ) -> Child:
-        """A child that imports `module` and waits for its tasks, with `directory` as its home and working directory.
+        """A child that imports `module` and waits for requests, with `directory` as its home and working directory.
 
-        The child may write to `directory` and to the folders of `confinement`. If `confinement` is None, the child is
-        not confined even if the others are.
+        The child may write to `directory` and to the `writable` paths of `confinement`. If `confinement` is None, the
+        child is not confined even if the others are.
         """
         if confinement is not None:
             confinement = replace(confinement, writable=(*confinement.writable, str(directory)))
@@ -130,7 +130,7 @@ class Children:
         channel: int,
         output: int,
     ) -> subprocess.Popen[bytes]:
-        """A new interpreter, which is confined before it imports anything."""
+        """A new interpreter, which is confined before it imports `module`."""
         confined = msgspec.json.encode(confinement).decode()
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "harness.sandbox.worker", module, str(channel), confined],

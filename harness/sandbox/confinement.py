@@ -1,11 +1,11 @@
-"""Takes from a child the files, network, processes and privileges that it does not need, without root, on Linux.
+"""Denies a child the files, network, processes and privileges that it does not need, without root, on Linux.
 
 Four layers, which everything that the process starts inherits, and which cannot be undone:
 - `no_new_privs`;
 - Landlock (landlock(7)): reads and writes of named files and folders only (`readable`), no TCP, no signals to processes
   outside;
 - a seccomp filter (seccomp(2)) that refuses every system call except those that `system_calls` names;
-- limits on the size and number of files that are open.
+- limits on the size of a written file and on the number of open files.
 
 If the kernel lacks a layer, the other layers still apply, and the evidence says which layers there were.
 """
@@ -107,7 +107,7 @@ def confine(confinement: Confinement) -> None:
 
 
 def _restrict_files(version: int, confinement: Confinement) -> None:
-    """Allows reading the paths of `readable` and `confinement`, writing those of `confinement`, and nothing else."""
+    """Allows reading what is installed and the paths of `confinement`, writing its `writable` paths and /dev/null."""
     every = _FILE_RIGHTS[max(since for since in _FILE_RIGHTS if since <= version)]
     attributes = struct.pack(
         "QQQ",

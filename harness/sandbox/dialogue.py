@@ -25,7 +25,10 @@ class Dialogue:
     def ask(
         self, child: Child, task: str, arguments: object, reply_type: type[Reply], limit: float, *, label: str = ""
     ) -> Reply:
-        """The child's answer to a task. Raises RatchetError with the kind and message of its failure."""
+        """The child's answer to a task.
+
+        Raises RatchetError with the kind and message of a failure, also if another child's job fails first.
+        """
         label = label or task
         self.progress(label, "start", 0.0)
         asked_job = self.children.ask(child, label, self.stage, task, arguments, reply_type, limit)

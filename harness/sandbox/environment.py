@@ -1,6 +1,6 @@
 """The environment of evidence: versions without importing JAX, and the environment variables that children get.
 
-Variables that importing a kernel.py sets are put back by judge/evaluate/trace/integrity.py.
+Variables that a kernel.py changes while it is imported are restored by judge/evaluate/trace/integrity.py.
 """
 
 import importlib.metadata
@@ -181,8 +181,8 @@ def checking(operations: int, devices: int = 1) -> dict[str, str]:
 
     With several devices it interprets programs over a mesh, whose chips wait for each other in threads of their own.
 
-    Reference programs have no callbacks. XLA gets half of the cores, because another process works at the same time:
-    with more threads, which wait for a part of the work, a run takes a tenth to a quarter longer.
+    Reference programs have no callbacks. XLA gets half of the cores, because another process works at the same time.
+    With more threads, each run waits for those without a core, and takes a tenth to a quarter longer.
     """
     if devices > 1:
         several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS} {_NO_YNNPACK}"

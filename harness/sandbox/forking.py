@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _is_alone() -> bool:
-    """True if this process has one thread: a fork would wait forever for a lock that another thread holds."""
+    """True if this process has only one thread; else a fork could wait forever for a lock that another thread held."""
     return len(os.listdir("/proc/self/task")) == 1
 
 

@@ -33,7 +33,7 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """One process in a session of its own, the channel to it, and the end of its output."""
+    """One process in a session of its own, the channel to it, and the descriptor from which its output is read."""
 
     name: str
     directory: Path

@@ -25,9 +25,9 @@ def probes(
 ) -> tuple[Probe, ...]:
     """Probes of a block of each input of one head.
 
-    lse and o are inputs, so a gradient depends on few of the inputs. One more probe changes all of one head's do, for
-    each block of queries in other columns, so that a block that is left out shows in dv. At the full shape there are
-    only this probe and the probe of keys, which moves all three gradients.
+    lse and o are inputs, so a gradient depends on few of the inputs. One more probe changes all of one head's do, each
+    block of queries in columns of its own, so that a block that is left out shows in dv. The full shape has only this
+    probe and the probe of keys, which moves all three gradients.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, sequence, heads)))
     rows = drawn_block(sequence, random)

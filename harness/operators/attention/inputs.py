@@ -25,7 +25,8 @@ _KEY_POWER = 13
 # None for a row that looks for a needle. Rows of factor 1 weigh every key alike, so any dropped block shows in them.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
 COMPOSITE_PERIOD = len(_COMPOSITE)
-# The share of the composite's even rows whose queries are zero, and of its other rows whose output gradients are.
+# The share of the composite's rows of factor 1 whose queries are zero, and of its other rows whose output gradients
+# are.
 _EMPTY_QUERIES, _EMPTY_GRADIENTS = 0.25, 0.125
 
 
@@ -91,7 +92,7 @@ class InputSizes:
         return first, end
 
     def segment(self, entry: int, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The begin and the end of the packed sequence of each of these rows of a batch entry."""
+        """For each of these rows of a batch entry, the begin and the end of its packed sequence."""
         if self.ids is None:
             return np.zeros(len(rows), np.int64), np.full(len(rows), self.sequence)
         ids = self.ids[entry]
@@ -101,13 +102,19 @@ class InputSizes:
 def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """q `[batch, heads, sequence, head_dim]`, k, v `[batch, kv_heads, kv_sequence, head_dim]`, float32, not rounded.
 
-    normal: all N(0, 1). logits-x10, logits-x50: queries that much larger, so that few keys
-    share the weight and online softmax must rescale. needles: every query has nearly all its weight on one
-    key next to a block border. equal-keys: every weight is the same. far-values: values
-    N(c, 1) with c near 100, different in every column. far-below: such values, and all scores of a query are one number
-    from -2^17 to -2^28, now and then above zero, so that every weight is the same. composite: all of these except
-    far-below in one, by row, key range and column; some queries, and a block of them, are zero. Independent in every
-    head. Raises ValueError for any other name.
+    All families are independent in every head:
+    - normal: all N(0, 1).
+    - logits-x10, logits-x50: queries that much larger, so that few keys share the weight and online softmax must
+      rescale.
+    - needles: every query has nearly all its weight on one key next to a block border.
+    - equal-keys: every weight is the same.
+    - far-values: values N(c, 1) with c near 100, different in every column.
+    - far-below: such values, and all scores of a query are one number from -2^17 to -2^28 (for a quarter of the queries
+      above zero), so that every weight is the same.
+    - composite: all of these except far-below in one, by row, key range and column; some queries, and a block of them,
+      are zero.
+
+    Raises ValueError for any other name.
     """
     if family not in (*FAMILIES, "composite"):
         raise ValueError(f"expected an input family of {(*FAMILIES, 'composite')}, got {family!r}")

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from harness.operators.attention.inputs import InputSizes, empty_queries
 
-# Scores that all keys of a query have in common move no weight, so that they may be this large; masks and first maxima
-# must be beyond them.
+# A score that all keys of a query have in common moves no weight, so it may be this large, or this far below zero. The
+# scores of hidden keys and the first running maximum must lie lower still.
 _FAR = 2.0**15
 # The largest logit that a field adds to some keys only: attention sinks of trained models reach some hundred.
 MOST = 500.0
@@ -37,8 +37,8 @@ LIMITS = {
 # place; each key with the chance `width`; every `width`-th key; for each query a key of its own.
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
 COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
-# The range from which a query's largest score is assumed, in deviations of its random scores: about the largest of ten
-# to some hundred normal numbers.
+# The range of the largest score that a query is assumed to have, in deviations of its random scores: about the largest
+# of ten to some hundred normal numbers.
 _LARGEST = (1.5, 3.0)
 # The number of channels needed to hit a score exactly, the factor by which the second is smaller in the keys, and the
 # bits of a bfloat16's fraction.
@@ -152,8 +152,8 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     of that far below is 0.
     ties: few distinct keys.
     scales: rows, channels, columns and keys of different scales; some queries are zero.
-    mixture: any of these together.
-    all: fields of rises, creeps and sinks; some queries are zero.
+    mixture: up to eight fields of rises, sinks and shares, at any scales, now and then with ties.
+    all: fields of rises, creeps, sinks, shares and far; some queries are zero.
     Every draw of a kind contains what the kind is for; only numbers are random.
     """
     if kind not in (*KINDS, ALL):

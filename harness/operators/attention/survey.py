@@ -1,8 +1,9 @@
 """A check of all rows of attention by checksums of every 32 columns, at little more than the cost of the scores.
 
-Outputs are linear in the values (gradients in keys, queries and output gradients), so the columns of these are added up
-with random signs before the product. The error of honest rounding is estimated from the largest weight of a row and the
-mean square of the keys. The estimate is right within a factor of a few; a wrong row is off by hundreds of deviations.
+Outputs are linear in the values, and gradients in keys, queries and output gradients. So the columns of these are added
+up with random signs before the product. The error of honest rounding is estimated from the largest weight of a row and
+the mean square of the keys. The estimate is right within a factor of a few; a wrong row is off by hundreds of
+deviations.
 """
 
 from collections.abc import Iterator
@@ -22,8 +23,7 @@ _COLUMNS = 32
 _LEAST_SCORE = np.float32(-80)
 # A difference of float32 sums may be wrong by this share of the sums.
 _UNKNOWN = 1e-5
-# The least deviation of a sum, because its terms may be flushed to zero: thousands of times float32's smallest normal
-# number.
+# The least deviation of a sum, because its terms may be flushed to zero: 10^5 times float32's smallest normal number.
 _LEAST_DEVIATION = 1e-33
 _CHUNK_ROWS = 2048
 # The most query-key pairs in memory at once.

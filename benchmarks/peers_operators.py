@@ -447,7 +447,7 @@ def main() -> int:
         choice = "its only configuration" if timed == 1 else f"best of {timed} configurations"
         note = f"both simulated, libtpu {version('libtpu')}; {choice}"
         if trial.peer.operands is not _as_given:
-            note += ", its operands laid out as it takes them"
+            note += ", operands in the peer's own layout"
         if options.again:
             note = before[folder]["note"]
         rows[folder] = "\t".join((folder, trial.title, f"{peers:.6g}", f"{mine / peers:.3f}", note))

@@ -165,7 +165,7 @@ def judge_digest(prepare: Path, chip: str) -> str:
 def outcome(origin: str, case: str, document: dict[str, Any]) -> tuple[str, str, str]:
     """The judgement in words, the simulated time, and the reason: the judge's, and that from reading the package.
 
-    "" for a time or a reason that there is not.
+    "" if there is no time or no reason.
     """
     if "error" in document:
         return "not judged", "", _cell(str(document["error"]))

@@ -4,7 +4,7 @@
         [--also PYTHON ...] [--install] [--compile-minutes 30] [--page KNOWN_KERNELS.md [--keep]]
 
 The programs are the Pallas operations for the TPU that JAX and tokamax ship, those of packages in use, and plain XLA
-programs, compiled by the real TPU compiler; nothing is measured, and no published time is used. The table shows if
+programs, compiled by the real TPU compiler; nothing is measured, and no published time is used. The results show if
 `simulate` reads their schedules, if the times are physically possible, and if the judge would admit the kernel. A case
 whose package is missing is left out, with a message; `--install` installs packages of PACKAGES beside the dumps. Dumps
 are kept in benchmarks/.cache or `--cache`. A case is not compiled again if it has a dump, or if it once took longer

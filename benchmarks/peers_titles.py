@@ -26,9 +26,7 @@ def kept() -> dict[str, dict[str, str]]:
 
 
 def champion_seconds(folder: Path) -> float | None:
-    """The simulated time of the champion of the contest in `folder`, timed with the newest compiler, as peers
-    are.
-    """
+    """The newest simulated time (`rescale`) of the champion of the contest in `folder`; None without a champion."""
     champion = table.scaled(Ledger.open(folder)).champion_row
     return champion.row.seconds if champion else None
 

@@ -96,7 +96,7 @@ def shifted_blocks(length: int, most: int, size: int, random: np.random.Generato
 
 
 def drawn_border(length: int, random: np.random.Generator, within: range | None = None) -> int:
-    """A random position from 1 to `length` - 1 that is no border of a block of 64 or 128, nor of a multiple of these.
+    """A random position from 1 to `length` - 1 at which no block of 64, 128 or a multiple of these ends.
 
     At least a quarter of each such block lies on either side of the position. That is enough for rows that wrongly
     depend on other rows of their block to differ by more than rounding. On an axis shorter than 128 the blocks are the

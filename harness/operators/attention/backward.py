@@ -168,7 +168,7 @@ class AttentionBackward(Operator, Recipes):
         return (heads, *head_shape) if self.heads > 1 else head_shape
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: far scores and a composite of all other kinds at the full shape; else kinds and draws."""
+        """The families: far scores and Attention's composite at the full shape; each kind and draws at others."""
         return (_FAR_SCORES, "composite") if full else (*_FAMILIES, *(DRAWN + kind for kind in _DRAWN))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:

@@ -61,7 +61,7 @@ class _Drawn:
         self._offset = shape.kv_sequence - shape.sequence
 
     def values(self, family: str) -> Probe:
-        """A probe of all values of one key/value head, each key block in other columns: one run tests every block."""
+        """A probe of all values of one key/value head, each key block in its own columns: one run tests every block."""
         shape, kv_head = self._shape, self._kv_head()
         # Half of a kernel's smallest block, so that a kernel's block that is left out contains a whole block of the
         # probe. Long sequences need larger blocks. Fixed borders show a dropped block of 128, drawn borders show keys

@@ -91,8 +91,8 @@ class _Collective(OverChips, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """x of the named family. Raises ValueError for one that does not exist.
 
-        normal: N(0, 1). far-values: N(c, 1) with c near 100, different in every column. cancelling: N(0, 1) plus large
-        numbers on the first chip, minus the same numbers on the last. composite: these by row.
+        normal: N(0, 1). far-values: N(c, 1) with c near 100, different in every column. cancelling: N(0, 1), in
+        reductions plus large numbers on the first chip and minus them on the last. composite: these by row.
         """
         dtype = DTYPES[self.dtype]
         if family.startswith((DRAWN, RECIPE)):

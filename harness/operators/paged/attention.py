@@ -254,7 +254,7 @@ class PagedAttention(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: at the full shape a draw, timed and extreme tables, and a composite; else each kind alone."""
+        """The families: at the full shape a draw, timed and extreme tables, a composite; else each kind, and draws."""
         if full:
             return (_DRAWN_AT_FULL, *self._timed, *paged_tables.AT_FULL_SHAPE, "composite")
         drawn = (DRAWN + kind for kind in attention_space.KINDS)
@@ -266,7 +266,7 @@ class PagedAttention(Operator, Borrowed):
 
         decode, mixed: the timed tables. Families of `paged_tables.draw`: tables of that kind. Both have values N(0, 1).
         logits-x10, logits-x50, needles, equal-keys, far-values, far-below: values as in Attention, sequence by
-        sequence; any lengths. Drawn families and composite: values as in Attention, tables of any of these kinds.
+        sequence; any lengths. Drawn families and composite: values as in Attention, tables of one of these kinds.
         """
         of_tables = (*self._timed, *self._kinds)
         if family not in (*of_tables, *_OF_VALUES, "composite") and not family.startswith((DRAWN, RECIPE)):
@@ -377,7 +377,7 @@ class PagedAttention(Operator, Borrowed):
         return np.maximum(deviation, np.finfo(np.float32).tiny)
 
     def controls(self) -> dict[str, Answer]:
-        """Wrong answers by name: each leaves out one use of the tables, the lengths, the mask or the heads."""
+        """Wrong answers by name: a wrong scale, or one use of tables, lengths, mask, heads or newest keys left out."""
 
         def with_table(change: Callable[[PageTables], PageTables]) -> Answer:
             def answer(inputs: Sequence[Values], rows: Rows) -> Exact:

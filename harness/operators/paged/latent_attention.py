@@ -200,7 +200,7 @@ class LatentAttention(Formula):
         }
 
     def _queries(self, most: int, random: np.random.Generator) -> tuple[Values, int]:
-        """The number of tokens of each sequence (1 for the first ones, then up to `most`) and of sequences with any."""
+        """The number of tokens of each sequence (1 at first, then up to `most`), and how many sequences have tokens."""
         count = self.sequences - int(random.integers(self.sequences // 4 + 1))
         left = self.tokens - count
         several = max(int(random.integers(1, count + 1)), -(-left // (most - 1)))

@@ -111,7 +111,7 @@ class PageTables:
 def timed(room: Room, kind: str) -> PageTables:
     """The tables of a timed batch. decode: one query for each sequence. mixed: the last eighth have many queries each.
 
-    Lengths are spread evenly from an eighth of the longest to all of it. Every call gives the same tables.
+    Lengths are drawn uniformly from an eighth of the longest to all of it. Every call gives the same tables.
     """
     random = np.random.default_rng((room.sequences, room.longest, room.tokens))
     count = room.most_sequences

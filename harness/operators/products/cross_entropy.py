@@ -118,7 +118,7 @@ class CrossEntropy(Operator, Borrowed):
         return {"normal": {"labels": self._labels("normal", 0)}}
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: a draw, the timed inputs and a composite at the full shape; else each kind alone."""
+        """The families: a draw, the timed inputs and a composite at the full shape; else each kind alone, and draws."""
         if full:
             return (*self.lender.families(True)[:1], "normal", "composite")
         drawn = tuple(family for family in self.lender.families(False) if family.startswith(DRAWN))

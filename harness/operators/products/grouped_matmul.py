@@ -82,7 +82,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         return {name: {"group_sizes": make(self.m, self.groups)} for name, make in group_sizes.TIMED.items()}
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: at the full shape a draw, timed and extreme sizes, a composite; else each kind alone."""
+        """The families: at the full shape a draw, timed and extreme sizes, a composite; else each kind, and draws."""
         if full:
             return (self._drawn_at_full, *group_sizes.TIMED, *group_sizes.AT_FULL_SHAPE, "composite")
         drawn = tuple(family for family in self.lender.families(False) if family.startswith(DRAWN))
@@ -140,7 +140,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         )
 
     def _own_matrix(self, family: str, seed: int) -> Probe:
-        """A probe that negates other columns of every group's matrix: the group's rows move there and nowhere else."""
+        """A probe that negates different columns of each group's matrix: the group's rows move there, nowhere else."""
         sizes = self._group_sizes(family, seed)
         count = min(self.groups, self.n)
         columns = tuple(spans([part * self.n // count for part in range(count + 1)]))

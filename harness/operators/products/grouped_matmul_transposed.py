@@ -87,7 +87,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         )
 
     def _every_row(self, family: str, seed: int) -> Probe:
-        """A probe that negates each row block of LHS in other columns: these rows of OUT move in the block's groups."""
+        """A probe that negates each block of LHS's rows in its own columns: its groups' matrices move in these rows."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.m, self.k)))
         parts = shifted_blocks(self.m, max(2, self.k // 8), BLOCK // 2, random)
         # Where a needle outweighs all other terms of a row, a block without it moves nothing.
@@ -111,7 +111,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return probe(name, family, [region for region in regions if region.ranges[1]], moves, stays)
 
     def _own_rows(self, family: str, seed: int) -> Probe:
-        """A probe that negates other columns of every group's rows of RHS: its matrix moves there and nowhere else."""
+        """A probe that negates different columns of each group's rows of RHS: its matrix moves there, nowhere else."""
         count = min(self.groups, self.n)
         columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
         # Neighbouring groups have different columns, in an order that a kernel cannot foresee.

@@ -111,9 +111,8 @@ class SwiGLU(Operator, textures.Textured):
         """X and the weights of the named family. Raises ValueError for a family that does not exist.
 
         normal: all values and gates about N(0, 1). gates-x10, gates-x50: X that much larger, so that exponentials
-        of both signs overflow where they can. far-values: X and some columns of the weights are far from zero, so
-        that sums grow evenly and an accumulator that is too narrow stops growing. composite: all of these, by row and
-        column.
+        of both signs overflow where they can. far-values: X is around 1 and Wu far from zero, so that sums grow evenly
+        and an accumulator that is too narrow stops growing. composite: all of these, by row and column.
         """
         if family.startswith((DRAWN, RECIPE)):
             made, cancelled, drawing = self._textured(family, seed)

@@ -78,8 +78,8 @@ class GatedDelta(Formula):
         spikes, composite: some rows of each input, and a block of steps of all inputs, are zero, as padding makes them;
         in the composite only in the first half of the steps.
         steep: about two thirds of the columns of G have the fastest decay, in all steps or in every second run of 32
-        steps. The composite has such decays in the second half of its steps. Some of its other columns hardly decay:
-        the decays of all their steps together are about e^-1, so that the first steps still count at the end.
+        steps. The composite has such decays in the second half of its steps. Its other columns hardly decay: the decays
+        of all their steps together are about e^-1, so that the first steps still count at the end.
         """
         inputs = Formula.make_inputs(self, family, seed)
         if family in _WITH_EMPTY_ROWS:
@@ -89,7 +89,8 @@ class GatedDelta(Formula):
             return inputs
         g, random = inputs[3 + gates.index("g")], generator(f"decays of {family}", seed)
         step = np.arange(self.time).reshape(-1, *[1] * (g.ndim - 1))
-        # 0: the column's decays stay as they are; 1: they are the fastest in all runs of steps; 2: in every second run.
+        # 0: the column's decays stay as they are, or are slow in the composite; 1: they are the fastest in all runs of
+        # steps; 2: in every second run.
         period = random.integers(3, size=g.shape[1:])
         fast, slow = random.integers(period.size, size=2)
         period.flat[fast] = 1

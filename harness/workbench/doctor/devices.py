@@ -1,4 +1,4 @@
-"""The devices that JAX sees in the user's environment, listed by a separate process."""
+"""The devices that JAX sees with the user's variables for platforms and GPUs, listed by a separate process."""
 
 import json
 import os

@@ -42,7 +42,7 @@ _OPERATIONS = {
     "reduce-scatter": "every device of a group gets its part of the sum over the group",
     "all-gather": "every device of a group gets the parts of all devices of the group",
     "all-to-all": "every device of a group sends a different part to each of the others",
-    "collective-permute": "each device sends its value to one other device",
+    "collective-permute": "the first device of each pair sends its value to the second",
 }
 # The most operands and the most operations of a fusion that are listed; there may be dozens.
 _SHOWN, _HELD = 8, 40
@@ -208,7 +208,7 @@ def _memory(graph: Graph, computation: Computation, instruction: Instruction) ->
     for place, operand in enumerate(instruction.operands):
         shape = graph.operand_shape(computation, instruction, place)
         values += [(f"{place}:", operand.name, array) for array in (arrays(shape) if shape is not None else ())]
-    return memory_table("values", "layout of its values in memory", values)
+    return memory_table("values", "layout of the values in memory", values)
 
 
 def _cost(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Table:
@@ -246,11 +246,11 @@ def _collective_table(sent: Traffic, target: Figures) -> Table:
     notes = [f"{sent.operand} becomes {sent.result}."]
     if sent.seconds is None:
         notes.append(
-            f"The time is unknown, because the size of the whole array or the bandwidth of {target.name}'s links is."
+            f"The time is unknown: the size of the whole array or the bandwidth of {target.name}'s links is not known."
         )
     else:
         notes.append(f"The time is as in `predict collective`, on one ring of {target.name}. V: bytes of the array.")
     if sent.within:
-        notes.append(f"It runs inside {sent.within}.")
+        notes.append(f"The collective runs inside {sent.within}.")
     row = (sent.kind, sent.size, sent.count, sent.stride, ", ".join(sent.axes) or None, sent.array_bytes, sent.seconds)
     return table("collective", "what is sent", "predicted", _SENT, [row], notes)

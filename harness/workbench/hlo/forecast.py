@@ -113,7 +113,7 @@ def collective_tables(
     if remark:
         notes.insert(0, remark)
     if len(axes) > 1:
-        notes.append(f"The {len(axes)} axes send at the same time, so that W is {decimal(bandwidth, 'B/s')} together.")
+        notes.append(f"The {len(axes)} axes send at the same time, so W is {decimal(bandwidth, 'B/s')} in all.")
     named = "seconds=time;array_bytes=V;bandwidth_bytes_per_second=W;devices:count"
     row = (took, int(array_bytes), bandwidth, size if axes else None)
     first = table("collective", f"{kind} on {target.name}: {_RULES[kind]}", "predicted", named, [row], notes)

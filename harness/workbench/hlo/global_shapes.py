@@ -17,7 +17,7 @@ _Split = tuple[int, str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrueShape:
-    """A value of which one device holds a part.
+    """A value of which each device holds a part.
 
     `local` is the shape of the part, `whole` the global shape; `parts` is the number of pieces of each dimension,
     `axes` the mesh axes along which each dimension is split, `because` the evidence.

@@ -112,7 +112,7 @@ class Graph:
     def source(
         self, computation: Computation, instruction: Instruction, place: int, through: Collection[str]
     ) -> Instruction | None:
-        """The instruction that makes an operand; one with an opcode in `through` is replaced by its first operand."""
+        """The instruction that makes an operand, reached through first operands past the opcodes of `through`."""
         source = self.operand(computation, instruction, place)
         while source is not None and source.opcode in through:
             source = self.operand(computation, source, 0)
@@ -168,7 +168,7 @@ class Graph:
 
 
 def _sort_by_links(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
-    """The names, each after all names that it links to. Raises RatchetError `bad-hlo` if the links form a circle."""
+    """The names, each after all names that it links to. Raises RatchetError `bad-hlo` if the links form a cycle."""
     try:
         return tuple(graphlib.TopologicalSorter(links).static_order())
     except graphlib.CycleError as error:

@@ -9,7 +9,7 @@ from harness.workbench.tables import columns, table
 
 # The tables of source locations that an HLO module lists before its computations.
 _PLACES = re.compile(r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d.*\n)*\n?", re.MULTILINE)
-# The number of lines of a text that are shown for each row of a table.
+# A text shows this many lines for each row that `top` allows a table.
 _LINES = 10
 _KERNEL = columns(
     "kind=for what!;operation_count=operations;issue_cycles=issued:count;stall_cycles=waited for:count;"
@@ -72,7 +72,7 @@ def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
         if counts[kind] or cycles > 0
     ]
     notes = (
-        f"Cycles of the executed schedule [{simulated(chip)}]: those of a bundle are divided among its operations; a "
-        "stall counts for the unit that is waited for.",
+        f"Cycles of the executed schedule [{simulated(chip)}]: those of a source line are divided among its "
+        "operations; a stall counts for the unit that is waited for.",
     )
     return table("kernel", "inside the kernel, by the schedule", "simulated", _KERNEL, rows, notes, "nothing ran")

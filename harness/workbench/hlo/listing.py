@@ -139,7 +139,7 @@ def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
     left = len(every) - scalars - len(shown)
     notes = list(first.notes)
     if scalars:
-        notes.append(f"{quantity(scalars, 'copy', 'copies')} of scalars and other small values left out.")
+        notes.append(f"Left out: {quantity(scalars, 'copy', 'copies')} of scalars and other small values.")
     if left > 0:
         notes.append(f"Not shown: {quantity(left, 'copy', 'copies')}, cheaper than those shown or prefetches.")
     return replace(first, notes=tuple(notes)), *others

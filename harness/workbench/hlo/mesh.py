@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from harness.hlo.sharding import Groups, Mesh, Sharding, tiles
 
-# The order of more axes than this in one dimension is not searched for; four axes have 24 orders.
+# If more axes than this split one dimension, their order is not searched for; four axes have 24 orders.
 _MOST_AXES = 4
 
 

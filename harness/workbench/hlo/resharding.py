@@ -173,7 +173,10 @@ def _use(
     axes: tuple[str, ...],
     shapes: dict[str, TrueShape],
 ) -> str:
-    """`cut`, `summed`, `rows` (a product that keeps the dimension), `taken`, `elements`, or "" for anything else."""
+    """The kind of use: `cut`, `summed`, `elements`, or "" for anything else.
+
+    For a product that keeps the dimension `rows`, or `taken` if `axes` split its other operand.
+    """
     number = next(at for at, operand in enumerate(user.operands) if operand.name == value)
     if user.opcode in _CUTS and number == 0:
         return "cut"

@@ -37,7 +37,7 @@ KINDS = (*dict.fromkeys(_KINDS.values()), PADDING, HOST_WAIT, COPY_WAIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waste:
-    """Bytes that one operation moves for nothing, in one run of the program or in a capture; None if unknown."""
+    """Bytes that one operation moves for nothing, and their time, in a program's run or a capture; None if unknown."""
 
     kind: str
     name: str

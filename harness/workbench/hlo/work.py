@@ -30,8 +30,8 @@ ELEMENTWISE = frozenset(_ARITHMETIC.split())
 MOVES = frozenset(_MOVING.split())
 # Result and operands have the same dimensions, each split over devices in the same way.
 ALIKE = ELEMENTWISE | {"copy", "copy-done", "bitcast", "opt-barrier", "all-reduce", "collective-permute"}
-# Custom calls of libtpu that do nothing by themselves: buffers, and the two ends of a collective that runs beside other
-# work (their fusion holds the collective too).
+# Custom calls of libtpu that do nothing by themselves: buffers, and the two ends of a collective that overlaps with
+# other work (their fusion holds the collective too).
 _WITHOUT_WORK = ("AllocateBuffer", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound")
 _SLICES = ("dynamic-slice", "slice", "gather")
 _MATMULS = ("dot", "convolution")

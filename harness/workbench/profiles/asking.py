@@ -31,8 +31,8 @@ def schema() -> tuple[Table, ...]:
     rows += VIEWS.items()
     columns = [(described.name, *column) for described in tables for column in described.columns]
     note = (
-        "Times are seconds from the capture's first event, on the devices' own clocks; bytes and FLOPs are those of "
-        "one run. in_words(seconds), in_bytes(bytes) and in_percent(share) print them."
+        "Times are seconds from the capture's first event, on the devices' own clocks; an operation's bytes and FLOPs "
+        "are those of one run. in_words(seconds), in_bytes(bytes) and in_percent(share) print them."
     )
     names = (*_SCHEMA[:1], *_SCHEMA[4:])
     return (

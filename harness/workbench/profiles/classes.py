@@ -88,7 +88,7 @@ def opcode(operation: Operation) -> str:
 
 
 def category(operation: Operation) -> str:
-    """XProf's hlo_category; if it is missing or only `fusion`, the category is derived from the text or the name."""
+    """XProf's hlo_category; if it is missing, unknown or only `fusion`, one derived from the text or the name."""
     if operation.category not in ("", "fusion", "unknown"):
         return operation.category
     name = opcode(operation)

@@ -34,8 +34,8 @@ class CollectiveFacts:
     def bus_bytes(self) -> float | None:
         """Bytes that cross the links per device, whatever the number of devices: the array times the bus factor.
 
-        all-reduce 2 (n-1)/n, all-gather, reduce-scatter and all-to-all (n-1)/n, permutation 1 (NVIDIA nccl-tests,
-        PERFORMANCE.md, whose bus bandwidth this is).
+        The factor is 2 (n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all, 1 for a
+        permutation, as in the bus bandwidth of NVIDIA's nccl-tests (PERFORMANCE.md).
         """
         if self.kind is None or self.array_bytes is None:
             return None

@@ -78,10 +78,10 @@ COLLECTIVE_TABLE = TableOf(
     module VARCHAR         its program
     name VARCHAR*          its name; start and done share it
     kind VARCHAR*          all-gather, all-reduce ...; NULL if its HLO does not say
-    devices INTEGER*       of one group
+    devices INTEGER*       the number of devices in a group
     array_bytes DOUBLE*    the whole array: gathered, not yet scattered
     bus_bytes DOUBLE*      bytes that cross the links of one device
-    axes VARCHAR*          of the mesh along which it runs, or unknown
+    axes VARCHAR*          the axes of the mesh along which it runs, or unknown
     is_asynchronous BOOLEAN* whether it is a pair of start and done
     count INTEGER*         runs
     flights INTEGER*       the runs whose time in flight is known

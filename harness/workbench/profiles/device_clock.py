@@ -1,4 +1,4 @@
-"""A device's own clock, which places its events because the profiler's clock, adjusted to the host's, jumps."""
+"""Placement of events by their device's own clock, because the profiler's clock, adjusted to the host's, jumps."""
 
 from array import array
 from collections.abc import Mapping

@@ -129,8 +129,8 @@ INSIDE = Analysis(
             case when share < {EXCELLENT} then 'excellent' when share > {RED_FLAG} then 'red flag' else 'fair' end end
         from every join wholes using (device) where whole > 0 order by place""",
     notes=("{note}",),
-    empty="the capture shows nothing inside its kernels: on a TPU that needs LIBTPU_INIT_ARGS="
-    "--xla_xprof_enable_custom_call_tracing=true and a capture in the mode TRACE_COMPUTE (`ratchet.sh profile --mode "
+    empty="the capture shows nothing inside its kernels: a TPU records it only with LIBTPU_INIT_ARGS="
+    "--xla_xprof_enable_custom_call_tracing=true and in the mode TRACE_COMPUTE (`ratchet.sh profile --mode "
     "TRACE_COMPUTE`); for an attempt, `ratchet.sh timeline N` writes the simulated inside",
 )
 

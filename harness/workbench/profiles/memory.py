@@ -96,7 +96,7 @@ MEMORY = (
         notes=(
             "used = reserved (programs' workspace) + allocated (their arguments and results), as XProf adds them up; "
             "allocated alone leaves the workspace out.",
-            "actual = reserved - available, the published rule for the memory really in use; - if not positive.",
+            "actual = reserved - available, the published rule for the memory really in use; `-` if not positive.",
             "static bound: the compiler's peak of the largest module; while it runs, 5 to 15 % less is in use.",
         ),
         empty=_NO_EVENTS,
@@ -136,7 +136,7 @@ MEMORY = (
         "from heaps order by heap",
         notes=(
             "Peaks are upper bounds from the buffer assignment. peak at: position among the schedule's changes of the "
-            "heap; - if every buffer lives throughout. In a training step, below 50 % is the forward half.",
+            "heap; `-` if every buffer lives throughout. In a training step, below 50 % is the forward half.",
         ),
         empty=_NO_MODULES,
         origin="static",

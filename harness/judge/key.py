@@ -287,7 +287,7 @@ def _codes(graph: _Graph, modules: Iterable[str]) -> list[list[str]]:
 
 
 def _closure(graph: _Graph, entries: Iterable[str], not_followed: Sequence[str] = _NOT_FOLLOWED) -> tuple[str, ...]:
-    """The entry points and all modules that they import, directly or not, sorted."""
+    """The entry points and all modules that they import, directly or not, except `not_followed`; sorted."""
     reached: set[str] = set()
     todo = list(entries)
     while todo:
@@ -394,7 +394,10 @@ def _run(node: ast.AST, is_contest: bool) -> Iterator[ast.AST]:
 
 
 def _resolved(module: str, name: str | None = None) -> Iterator[str]:
-    """The module from which `from module import name` takes `name`, or which `import module` loads."""
+    """The module from which `from module import name` takes `name`, or which `import module` loads.
+
+    Nothing for a module outside the harness.
+    """
     part = None if name is None else present_name(f"{module}.{name}")
     if part is not None and _path(part) is not None:
         yield part

@@ -70,7 +70,7 @@ def quick_grid_loop() -> Iterator[None]:
 
 
 def _on_bits(jaxpr: Any, discharged: Any, consts: Any, mapping: Any) -> Any:
-    """The kernel as a function of values, with 16-bit floats as bits; it returns blocks that it only reads as given."""
+    """The kernel as a function of values, 16-bit floats as bits; blocks that it only reads are returned as given."""
     first = mapping.num_index_operands
     blocks = range(first, first + len(mapping.block_mappings))
     kept = _only_read(jaxpr, mapping)

@@ -1,4 +1,4 @@
-"""JAX's TPU interpret mode with less bookkeeping; its results, findings and messages are unchanged.
+"""JAX's TPU interpret mode with less bookkeeping; its results and findings are the same, except on empty accesses.
 
 Two parts of that mode took ten times as long as all others at 1,024 grid steps. To find races, JAX compares every
 access of a buffer with all earlier accesses. Nearly all pairs either are ordered, which the maximum of many clocks

@@ -387,7 +387,7 @@ class ChipPort:
         return sorted([*waiting.pending, *self.inbox.get(waiting.number, ())])
 
     def identity(self, words: Mapping[str, int], assignment: int) -> "dict[int, int | Unknown]":
-        """The contents of the words of scalar memory that say where a program runs, by their addresses."""
+        """The words that say where a program runs, and those that `share` recorded, by their addresses."""
         here = {
             _CHIP_ID: self.number,
             _CORE: self.core,

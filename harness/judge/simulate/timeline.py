@@ -80,7 +80,7 @@ class Recording:
 def _recorders(
     dump: ModuleDump, machine: Machine, windows: Sequence[SpanWindow], most: int
 ) -> tuple[SpanRecorder, ...]:
-    """One recorder for each core; only the first has the windows. A row keeps `most` spans divided by the chips."""
+    """One recorder for each core; only the first has the windows. All chips share the `most` spans of a row."""
     chips = dump.module.devices
     places = [f"core {core}" for core in range(machine.cores)]
     if chips > 1:

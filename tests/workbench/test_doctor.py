@@ -556,9 +556,7 @@ def test_weights_are_told_from_activations_by_where_they_come_from() -> None:
     # A gradient is multiplied with computed values too: only a weight of the forward pass counts as a weight here.
     assert (second.part, second.weights) == ("backward", "")
     texts = [each["observation"] for each in findings(made(dots=(first, second)))]
-    assert (
-        "1 matrix products of f32 and f32 in the forward pass: activations f32, weights f32 (stored as bf16)" in texts
-    )
+    assert "1 matrix product of f32 and f32 in the forward pass: activations f32, weights f32 (stored as bf16)" in texts
     forward = PRODUCTS.replace("transpose(jvp())", "jvp()")
     assert [each.weights_stored for each in products.dots("jit_f", forward)] == ["bf16", "f32"]
 

@@ -264,7 +264,7 @@ def _wide_products(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             groups[dots.left, dots.right, dots.module, dots.part, _operands(dots)] += dots.count
     of = {"forward": " in the forward pass", "backward": " in the backward pass"}
     for (left, right, module, part, operands), count in groups.items():
-        observation = f"{count} matrix products of {left} and {right}{of.get(part, '')}{operands}"
+        observation = f"{quantity(count, 'matrix product')} of {left} and {right}{of.get(part, '')}{operands}"
         yield _finding("wide-operands", module, subject, observation)
 
 

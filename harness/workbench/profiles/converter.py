@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
     """Asks the tool, writes its answers and returns the exit code."""
     answer_path, tool = arguments[0], arguments[2]
     paths, option_sets = json.loads(arguments[1]), json.loads(arguments[3])
-    # This tool reads a module from a file beside the copies, and only the question for the names of tools writes this
+    # This tool reads a module from a file next to the copies, and only the question for the names of tools writes this
     # file (xprof 2.24).
     if tool == "memory_viewer":
         raw_to_tool_data.xspace_to_tool_names(paths)

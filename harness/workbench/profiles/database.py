@@ -68,7 +68,7 @@ RECORDED = (
     kind VARCHAR           its kind, as the capture names it: `TPU v6 lite`
     label VARCHAR*         its name, with the host's in front where there are several
     is_main BOOLEAN*       whether analyses use it: it ran operations and is no SparseCore (a CPU: if nothing else ran)
-    is_sparse_core BOOLEAN* whether it is a SparseCore, which works beside its chip's TensorCore
+    is_sparse_core BOOLEAN* whether it is a SparseCore, which works in parallel to its chip's TensorCore
     peak_flops_per_second DOUBLE  as the capture says
     hbm_bytes_per_second DOUBLE   as the capture says
     """),
@@ -101,7 +101,7 @@ RECORDED = (
     execution INTEGER      its number here
     device INTEGER         of devices
     operation INTEGER      of operations
-    line VARCHAR           serial (the operations' own line), or asynchronous (beside it){_SPAN}
+    line VARCHAR           serial (the operations' own line), or asynchronous (in parallel to it){_SPAN}
     self_seconds DOUBLE*   without the operations nested in it
     is_work BOOLEAN*       whether its time counts as work; false for a loop, condition or call with nested operations
     run INTEGER*           the run of a module in which it began, NULL if in none

@@ -236,7 +236,7 @@ class _Host:
             yield f"{name}: the profiler reported: {sentence}"
 
     def _tpu(self, plane: Plane, name: str) -> Device:
-        """A TPU core: `XLA Ops` (nested), `Async XLA Ops` (beside them), `XLA Modules`, `Steps`; or a SparseCore."""
+        """A TPU core: `XLA Ops` (nested), `Async XLA Ops` (in parallel), `XLA Modules`, `Steps`; or a SparseCore."""
         lines = {_SPARSE.get(line.name, line.name): line for line in plane.lines}
         for kind, line in lines.items():
             if kind not in KNOWN_LINES:

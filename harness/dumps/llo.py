@@ -241,7 +241,7 @@ _STRANGE = re.compile(r"[^\w.+\-]")
 
 
 def called_name(op: Op) -> str:
-    """The HLO op that an `inlined_call` calls, else ""."""
+    """The name of the HLO op that `op` calls; "" if `op` is no `inlined_call`."""
     return op.note[1:].partition(" = ")[0] if op.opcode == "inlined_call" else ""
 
 

@@ -298,7 +298,7 @@ class _Reader:
 
 
 def _value(tokens: Tokens) -> None:
-    """Passes over one value: a group, or words up to the next comma."""
+    """Passes over one value: a group or a single token."""
     if tokens.sees("{", "[", "("):
         tokens.group()
         return

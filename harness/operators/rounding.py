@@ -17,15 +17,15 @@ SUM_TERMS = 1024
 def relative_rounding(dtype: str) -> float:
     """Standard deviation of one rounding to nearest in `dtype`, relative to the value rounded.
 
-    An error uniform over one ulp has the deviation ulp / sqrt(12). Relative to a value
-    2^e x with x spread over [1, 2) as leading digits are (density 1 / (x ln 2)), the mean of
-    ulp^2 / value^2 is epsilon^2 times the integral of x^-3 / ln 2 over [1, 2): 3 / (8 ln 2).
+    An error uniform over one ulp has the deviation ulp / sqrt(12). For values 2^e x with x spread over [1, 2) as
+    leading digits are (density 1 / (x ln 2)), the mean of ulp^2 / value^2 is epsilon^2 times the integral of
+    x^-3 / ln 2 over [1, 2), which is 3 / (8 ln 2).
     """
     return float(ml_dtypes.finfo(DTYPES[dtype]).eps) * math.sqrt(3 / (8 * math.log(2)) / 12)
 
 
 def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """The distance of neighbouring numbers of `dtype` around each value; float32 for float32 values, else float64."""
+    """The distance between neighbouring numbers of `dtype` at each value; float32 for float32 values, else float64."""
     info = ml_dtypes.finfo(DTYPES[dtype])
     wide = values if values.dtype in _EXPONENTS else values.astype(np.float64)
     spacings: NDArray[Any] = np.array(np.abs(wide))
@@ -47,8 +47,8 @@ def product_deviation(a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[A
     """The standard deviation of each element of A B, added up in float32 and rounded to `dtype` once; positive.
 
     `a` [m, k] and `b` [k, n] are float32. The variance of the output's own rounding, ulp^2 / 12, is exact for rounding
-    to nearest; that of the sum is `sum_variance`. The products of two bfloat16 numbers are exact in float32; those of
-    two float32 numbers are rounded as the sum is, once more for each of the k terms.
+    to nearest; that of the sum is `sum_variance`. Products of two bfloat16 numbers are exact in float32. The rounding
+    of products of two float32 numbers is left out: it would add at most 1 / k of the sum's variance.
     """
     sums = a @ b
     variance = sum_variance(np.square(a) @ np.square(b), sums, a.shape[1]) + np.square(ulp(sums, dtype)) / 12

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from harness.operators.outputs import by_itself, element, spans
 from harness.records import Array, Statement
 
-# The tile of the chip's memory. A block's sizes are multiples of it or as long as the axis, and so are those of the
-# part that a wrong block leaves.
+# The tile of the chip's memory. A block covers whole tiles or the whole axis, and so does the part that a wrong block
+# leaves.
 _TILE_ROWS, _TILE_COLUMNS = 8, 128
 _MOST_NAMED = 3
 

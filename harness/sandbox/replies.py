@@ -27,7 +27,8 @@ _SENTENCES = {
 _SEVERAL_LINES = ("detail",)
 # More sentences than a person reads.
 _MOST_SENTENCES = 40
-# Names, numbers, and paths of files (PATH_MAX of linux/limits.h), which are used and not shortened.
+# The most characters of any other text: a name, a number, or the path of a file (PATH_MAX of linux/limits.h), which is
+# used and so not shortened.
 _OTHER_CHARACTERS = 4096
 
 

@@ -45,7 +45,7 @@ class KeyBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
-    """The softmax of a piece: `weights` are exp(score - largest score) `[rows, kv]`, 0 where masked.
+    """The softmax of a KeyBlock: `weights` are exp(score - largest score) `[rows, kv]`, 0 where masked.
 
     `largest` `[rows, 1]` is the largest score before a soft cap. Under a soft cap, `capped` are the capped scores and
     `slopes` their derivatives with respect to the uncapped scores, `[rows, kv]`.

@@ -98,7 +98,7 @@ class Case:
 _CASES: list[Case] = []
 
 
-def cases(chip: str, each: int, most_bundles: int, cache: Path, *, dry: bool = False) -> list[Case]:
+def cases(chip: str, each: int, most_bundles: int, cache: Path, jobs: int, *, dry: bool = False) -> list[Case]:
     """The cheapest rows for fitting of each operation on a chip, if they have a latency and few enough bundles.
 
     Rows that the cache lacks are compiled; with `dry` they are left out, and so are rows with long schedules.
@@ -112,19 +112,31 @@ def cases(chip: str, each: int, most_bundles: int, cache: Path, *, dry: bool = F
         every.sort(key=lambda row: (row.operation, sizes[row]))
     rows = [row for _, group in groupby(every, key=lambda row: row.operation) for row in list(group)[:each]]
     fidelity.compiled(rows, cache)
-    fitting_cases = []
-    for row in rows:
-        directory = cache / "own" / row.name
-        if not directory.exists() or (directory / fidelity_compile.FAILED).exists():
-            continue
-        prepared = prepare(read_module(directory), chip_named(chip), fetched_before=True)
-        simulation = run_prepared(prepared, deadline_seconds=_RUN_SECONDS, with_lines=False)
-        if simulation.mean_seconds is not None and simulation.bundle_cycles <= most_bundles:
-            measured = fidelity_rows.measured(row).seconds
-            fitting_cases.append(
-                Case(row=row.name, kind=kind_of(row.operation), chip=chip, prepared=prepared, measured_seconds=measured)
-            )
-    return fitting_cases
+    folders = {row: cache / "own" / row.name for row in rows}
+    compiled = [row for row, it in folders.items() if it.exists() and not (it / fidelity_compile.FAILED).exists()]
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        counts = pool.starmap(_bundles, [(folders[row], chip) for row in compiled], 1)
+    return [
+        Case(
+            row=row.name,
+            kind=kind_of(row.operation),
+            chip=chip,
+            prepared=_prepared(folders[row], chip),
+            measured_seconds=fidelity_rows.measured(row).seconds,
+        )
+        for row, count in zip(compiled, counts, strict=True)
+        if count is not None and count <= most_bundles
+    ]
+
+
+def _prepared(directory: Path, chip: str) -> Prepared:
+    return prepare(read_module(directory), chip_named(chip), fetched_before=True)
+
+
+def _bundles(directory: Path, chip: str) -> int | None:
+    """The number of bundles that the program dumped in `directory` executes; None if it has no latency."""
+    simulation = run_prepared(_prepared(directory, chip), deadline_seconds=_RUN_SECONDS, with_lines=False)
+    return simulation.bundle_cycles if simulation.mean_seconds is not None else None
 
 
 def today(chip: str) -> dict[str, float]:
@@ -426,7 +438,7 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     if not options.pages:
-        fitting_cases = cases(options.chip, options.each, options.bundles, options.cache, dry=options.dry)
+        fitting_cases = cases(options.chip, options.each, options.bundles, options.cache, options.jobs, dry=options.dry)
         if not fitting_cases:
             parser.error(
                 f"expected rows of {options.chip} of at most {options.bundles} bundles, got none: raise --bundles"

@@ -39,7 +39,7 @@ are for fitting, a, c and e for validation; since 2026-11-25, 1 is for fitting t
 all other rows are not read. Twins are rows that differ only in a reduction, in residuals or in how group sizes are
 written; each of them has the strictest purpose among its twins (unused, then validation). Rows that were read before
 twins were grouped keep their place here, but a row with a stricter twin is no longer used for fitting. Of the
-flash-attention forward rows, only the 66 that were published here before and the rows of digit 1 are for fitting.
+flash-attention forward rows, only the 66 that this page had before and the rows of digit 1 are for fitting.
 Predictions of validation rows are written to `data/fidelity_predictions.tsv` and committed before their times are read:
 the code refuses to read the time of a row without a prediction. Errors of validation rows are those of the predictions,
 whatever the simulator says today. If a constant or rule has changed since the rows were read, they do not validate the
@@ -180,15 +180,15 @@ rows: the purpose of each, how the rows were compiled, and the error of each."""
 
 # The rows that determined each constant; Machine describes the constant's effect.
 _FOUND_BY = {
-    "hbm_read_share": "rows bound by HBM on v5p and v6e, which come out too fast at all of the bandwidth",
-    "hbm_write_share": "the same, and gradients of grouped products on v7x",
+    "hbm_read_share": "rows bound by HBM on v5p and v6e, which would be too fast at the full bandwidth",
+    "hbm_write_share": "the same rows, and gradients of grouped products on v7x",
     "dma_latency_seconds": "attention on 512 rows, which waits for its transfers in every step; v5e: ragged dot",
     "dma_write_latency_seconds": "grouped products that wait for each of their results",
     "transfer_seconds": "rotary embedding on v7x: 4163 transfers in 53 us",
-    "wait_seconds": "the same: 49 waits in 53 us",
+    "wait_seconds": "the same row: 49 waits in 53 us",
     "transfer_bytes_per_cycle": "grouped products on v7x, which wait for one large block when the group changes",
     "matmul_slowdown": "streams of matmuls in attention and grouped products; no cause is known",
-    "matmul_queue": "a structure: attention on v6e, and cross-entropy there, which no constant was fitted to",
+    "matmul_queue": "a switch: attention on v6e, and cross-entropy there, to which no constant was fitted",
 }
 
 

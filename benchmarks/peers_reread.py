@@ -45,7 +45,7 @@ def configuration(contender: str, words: str) -> Configuration:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Again(Plan):
-    """The best configuration of each peer at each problem, as the page names it, and our kernels as they lie here.
+    """The best configuration of each peer at each problem, as the page names it, and our kernels as they stand.
 
     `best` are the peers', by chip, problem and contender.
     """

@@ -1,4 +1,4 @@
-"""Simulates the best of each side again, with each constant of the machine moved, for the ratios of PEERS.md."""
+"""Simulates the best program of each side again, with each constant of the machine moved, for PEERS.md's ratios."""
 
 import json
 from pathlib import Path

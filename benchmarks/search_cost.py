@@ -241,7 +241,10 @@ def out_of_vmem(lines: list[Timed]) -> tuple[int, int]:
 
 
 def best_after(bench: Bench, times: Mapping[str, float], method: Method, seed: int, scratch: Path) -> list[float]:
-    """The best time so far after each evaluation of a search, which makes at least AIM, and ends once it is NEAR."""
+    """The best time so far after each evaluation of a search.
+
+    The search makes at least AIM evaluations; then it ends once it is within NEAR of the best, or after _MOST.
+    """
     near = min(times.values()) * (1 + NEAR)
     study = Study(
         bench.grid,

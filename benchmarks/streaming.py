@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/streaming.py [--chips v5e,v6e]
 
-XLA's own programs for an array of 16384 x 4096 bfloat16, compiled by the real TPU compiler; nothing is measured.
-Programs that are bound by memory should reach between 70 and 100 % of the chip's published bandwidth: more is
+The programs are XLA's own, for an array of 16384 x 4096 bfloat16, compiled by the real TPU compiler; nothing is
+measured. They are bound by memory and should reach between 70 and 100 % of the chip's published bandwidth: more is
 impossible, and less means that the simulator's transfers are too slow.
 """
 

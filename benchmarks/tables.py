@@ -64,7 +64,7 @@ def plan(cache: Path) -> list[list[Candidate]]:
 
 
 def predict(planned: list[list[Candidate]], rivals: list[list[Row]], cache: Path) -> int:
-    """Writes down predictions of the done problems that have none yet, and returns the number of these problems."""
+    """Writes down predictions of the finished problems that have none yet, and returns the number of these problems."""
     predicted_problems = tables_statistics.problems() if tables_statistics.PREDICTIONS.exists() else []
     groups = planned + [[Candidate(row=row, role="rival") for row in group] for group in rivals]
     added = []

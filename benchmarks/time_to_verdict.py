@@ -35,7 +35,7 @@ from harness.sandbox import environment
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ("template:512/512", "template:1024/512", "template:2048/1024", ".")
-# The interval between looks at a process: its work between the last look and its end is not attributed to it.
+# The interval between looks at a process. The CPU time between the last look and the end of the process is not seen.
 _LOOK_SECONDS = 0.05
 # The name of an interpreter that has not started a module yet.
 _UNNAMED = ("python", "python3")
@@ -69,7 +69,7 @@ class Run:
 
 
 class Sampler:
-    """CPU seconds of every process below this one, by name, while it is entered."""
+    """CPU seconds of every process below this one, by name, between entry and exit."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, str], tuple[str, float]] = {}

@@ -339,7 +339,7 @@ def _split(source: str) -> list[str] | None:
 
 
 def _expand(raw: str, values: Mapping[str, str], assigned: str) -> tuple[str, str]:
-    """A value with its variables replaced, and words on those that are unknown. A variable that is not set is empty."""
+    """A value with its variables replaced, unset ones by "", and words on something unknown in it, if any."""
     unread = ""
     # shlex cuts `$(...)` at its parenthesis.
     if raw.endswith("$") or "$(" in raw or "`" in raw:

@@ -314,7 +314,7 @@ class _Host:
         return replace(self._device(plane, name, "gpu"), operations=tuple(operations), executions=serial_line)
 
     def _cpu(self, plane: Plane) -> Iterator[Device]:
-        """The host's CPU devices: an event with an HLO operation, on any thread, is an execution; others are periods.
+        """The host's CPU devices. An event with an HLO operation, on any thread, is an execution; any other, a period.
 
         The thread on which XLA runs differs from release to release (`tf_XLAExecute`, `tf_XLAEigen`,
         `tf_XLAPjRtCpuClient`, the caller's own thread).

@@ -38,7 +38,7 @@ def label(what: str, where: Where, name: str, index: int | None = None) -> Itera
 def slice_of(
     name: str, where: Where, start: int, end: int, arguments: Mapping[str, object], category: str = ""
 ) -> dict[str, object]:
-    """A complete event from `start` to `end`, in whole nanoseconds, because Perfetto counts in those.
+    """A complete event from `start` to `end`, in whole nanoseconds, Perfetto's unit.
 
     The caller rounds the ends and not the length, so that neighbours still touch and do not overlap.
     """

@@ -63,9 +63,9 @@ class Op(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """One very long instruction word: `address` is its place in the program, `regions` are those that start with it.
+    """One very long instruction word; `address` is its place in the program.
 
-    `ends` is True if a region of the program ends with it.
+    `regions` are the numbers of the program's regions that start with it. `ends` is True if a region ends with it.
     """
 
     address: int

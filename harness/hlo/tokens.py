@@ -54,7 +54,7 @@ class Tokens:
 
     def __init__(self, text: str, start: int = 0) -> None:
         self.text = text
-        # Groups that were read before and need not be read again, by their text; the number of devices listed so far.
+        # The groups read so far, by their text, so that none is read twice; and the number of devices listed so far.
         self.groups: dict[str, object] = {}
         self.devices = 0
         self._end = start

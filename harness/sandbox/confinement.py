@@ -1,6 +1,6 @@
 """Denies a child the files, network, processes and privileges that it does not need, without root, on Linux.
 
-Four layers, which everything that the process starts inherits, and which cannot be undone:
+It applies four layers. Whatever the process starts inherits them, and nothing can undo them:
 - `no_new_privs`;
 - Landlock (landlock(7)): reads and writes of named files and folders only (`readable`), no TCP, no signals to processes
   outside;

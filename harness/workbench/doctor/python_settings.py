@@ -173,7 +173,7 @@ class _Walk:
     def _too_late(self, name: str) -> str:
         """Words on the earlier line that has read this environment variable; "" if there is none."""
         if name.startswith("JAX_") and self.imported_in is not None:
-            return f"JAX read the variable at its import, in line {self.imported_in}"
+            return f"the import of JAX in line {self.imported_in} has read the variable"
         if not name.startswith("JAX_") and self.started_in is not None:
             return f"JAX has already started its backend in line {self.started_in} ({self.started_by})"
         return ""

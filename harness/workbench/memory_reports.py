@@ -146,6 +146,6 @@ def _snapshot(listed: tuple[Held, ...], name: str) -> Table:
 
 
 def _place(buffer: Held) -> str:
-    """The innermost call that is not JAX's own, or the innermost of all; "" if the snapshot has no calls."""
+    """The innermost call that is not JAX's own (if all are, the innermost); "" if the snapshot has no calls."""
     callers = (call for call in buffer.calls if not any(part in call for part in _OF_JAX))
     return next(iter((*callers, *buffer.calls)), "")

@@ -175,7 +175,7 @@ def _use(
 ) -> str:
     """The kind of use: `cut`, `summed`, `elements`, or "" for anything else.
 
-    For a product that keeps the dimension `rows`, or `taken` if `axes` split its other operand.
+    A product that keeps the dimension is `rows`, or `taken` if `axes` split its other operand.
     """
     number = next(at for at, operand in enumerate(user.operands) if operand.name == value)
     if user.opcode in _CUTS and number == 0:

@@ -80,7 +80,7 @@ def _events(timeline: Timeline, title: str) -> Iterator[dict[str, object]]:
 
 
 def shown_name(span: Span) -> str:
-    """The name of a span in the viewer: its kind if it has no other."""
+    """The name of a span in the viewer, or its kind if it has none."""
     return f"{_WORDS.get(span.kind, '')}{span.name}" or span.kind
 
 

@@ -45,8 +45,7 @@ _ENTRY = re.compile(r'(\w+)=(?:"([^"]*)"|(\d+))')
 def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: bool) -> dict[str, Any]:
     """The fields of an instruction from the attributes that begin at the next token.
 
-    `source_of` returns the source line of a stack frame. Raises Misunderstood, also for two attributes that do not fit
-    together.
+    `source_of` returns the source line of a stack frame. Raises Misunderstood.
     """
     fields: dict[str, Any] = {}
     parts: dict[str, Any] = {}
@@ -266,7 +265,7 @@ def _metadata(tokens: Tokens) -> dict[str, str]:
 
 
 def _origin(metadata: dict[str, str], source_of: Callable[[int], str]) -> dict[str, str]:
-    """Operation name and source of an instruction. Older releases write the source line, newer ones a stack frame."""
+    """Operation name and source of an instruction. Older XLA writes the source line, newer XLA a stack frame."""
     file, frame = metadata.get("source_file", ""), metadata.get("stack_frame_id", "")
     source = (
         f"{file}:{metadata.get('source_line', '')}"
@@ -278,7 +277,7 @@ def _origin(metadata: dict[str, str], source_of: Callable[[int], str]) -> dict[s
     return {"op_name": metadata.get("op_name", ""), "source": source}
 
 
-# The fields of an instruction, and the functions that read them.
+# By attribute: the field of Instruction that it sets, and the function that reads it.
 _FIELDS: dict[str, tuple[str, Callable[[Tokens], object]]] = {
     "dimensions": ("dimensions", _integers),
     "index": ("number", _first),

@@ -72,7 +72,7 @@ class NotEvaluated(Exception):
 def evaluated(
     module: Module, name: str, element: int | None, argument: Callable[[Instruction], Values | None]
 ) -> Values:
-    """The array that the instruction `name` yields, or an element of its tuple.
+    """The array that the instruction `name` yields, or the element number `element` of its tuple.
 
     `argument` gives the contents of a parameter of the entry. Raises NotEvaluated.
     """
@@ -339,7 +339,7 @@ class _Writer:
         return self._written(frame, kind.plain, "broadcast", f"%{end}", ", dimensions={}")
 
     def _chooser(self, kind: Array, opcode: str) -> str:
-        """Writes a computation of two numbers to the new module, and returns its name there."""
+        """Writes a computation that applies `opcode` to two numbers to the new module, and returns its name there."""
         name, scalar = f"c{len(self._texts)}.{opcode}", f"{kind.dtype}[]"
         self._texts.append(
             f"%{name} (a: {scalar}, b: {scalar}) -> {scalar} {{\n  %{name}.a = {scalar} parameter(0)\n"

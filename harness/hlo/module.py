@@ -171,7 +171,7 @@ class Module:
 
     @cached_property
     def branch_operands(self) -> dict[str, Instruction]:
-        """The conditional's operand for each branch parameter, by parameter name; only for branches called once."""
+        """The operand that a conditional passes to each branch, by its parameter's name; for branches called once."""
         every = [instruction for computation in self.computations for instruction in computation.instructions]
         calls = Counter(name for instruction in every for _, name in instruction.called)
         operands: dict[str, Instruction] = {}

@@ -69,7 +69,7 @@ class Layout:
 
     @property
     def order(self) -> str:
-        """The dimensions without tiles, fastest varying first, such as `{1,0}`."""
+        """The layout without its tiles: the dimensions, fastest varying first, such as `{1,0}`."""
         return "{" + ",".join(map(str, self.minor_to_major)) + "}"
 
     @property
@@ -124,7 +124,7 @@ class Array:
 
     @property
     def physical_dimensions(self) -> tuple[int, ...] | None:
-        """The dimensions in memory, most major first; each dimension that a tile covers is rounded up to whole tiles.
+        """The dimensions in memory, most major first; each one that the first tile covers is rounded up to whole tiles.
 
         For f32[3,5]{1,0:T(2,2)} that is (4, 6). None if it is not known.
         """

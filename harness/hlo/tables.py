@@ -137,7 +137,7 @@ class Tables:
 
 
 def _is_table(shape: Shape) -> TypeGuard[Array]:
-    """True for an integer array that is not too large."""
+    """True for an integer array of a fixed size that is not too large."""
     if not isinstance(shape, Array) or shape.dtype not in INTEGERS or any(shape.dynamic):
         return False
     return (shape.elements or 0) <= MOST_ELEMENTS
@@ -150,7 +150,7 @@ def _literal(text: str, array: Array) -> Values:
 
 
 def _typed(values: Values, array: Array) -> Values:
-    """The values with the type and the shape of the array. Raises ValueError if it has another number of elements."""
+    """The values with the type and the shape of the array. Raises ValueError for another number of elements."""
     return values.astype(INTEGERS[array.dtype], copy=False).reshape([size or 0 for size in array.dimensions])
 
 

@@ -130,11 +130,11 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
     any: any lengths and numbers of queries. page-borders: sequences, or their history, end at a border of a page or
     next to it. fresh: no keys except those of the queries themselves, so that a single query has one key. full-table:
     some sequences use every page that a sequence may use. few-sequences: one or two sequences, with room for more.
-    whole-blocks: most sequences have a power of two of queries, and begin behind a single query, so inside a block; the
-    keys before their queries, or all of them, fill whole pages. shared-pages: sequences begin with the same pages.
-    equal-lengths: as many sequences as there can be, all with the same number of queries and the same number of keys,
-    about as many as fit in the pages. in-order: the pages of all sequences, one sequence after another, have successive
-    numbers.
+    whole-blocks: the number of queries of most sequences is a power of two, and they begin behind a single query, so
+    inside a block; the keys before their queries, or all of them, fill whole pages. shared-pages: sequences begin with
+    the same pages. equal-lengths: as many sequences as there can be, all with the same number of queries and the same
+    number of keys, about as many as fit in the pages. in-order: the pages of all sequences, one sequence after another,
+    have successive numbers.
     """
     most = room.most_sequences
     if kind == "equal-lengths":

@@ -103,7 +103,7 @@ class GatedDelta(Formula):
         return inputs
 
     def _empty_rows(self, inputs: tuple[Values, ...], family: str, seed: int) -> None:
-        """Makes single rows and a block of each input zero, in all the same block: else all outputs might be zero."""
+        """Makes single rows and one block of each input zero; with another block in each, all outputs might be zero."""
         stop = self.time // 2 if family == "composite" else self.time
         random = generator(f"empty rows of {family}", seed)
         block = empty_block(stop, _EMPTY_STEPS, random)

@@ -25,7 +25,7 @@ from harness.sandbox import asked_device
 _SEQUENCES = (4096, 8192)
 _GROUP = 4
 _LIMIT_SECONDS = 900.0
-_JUDGE = ("operators", "records", "measure")
+_JUDGE = ("operators", "records", "judge")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

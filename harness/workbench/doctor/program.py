@@ -129,9 +129,12 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
     if run.platform == "cpu":
         notes.append("On a CPU, reading results back is not a transfer, so it is not counted.")
     else:
+        predicted = "is unknown, because the bandwidth of this chip's link to the host is unknown"
+        if link is not None:
+            host = f"the link to the host, {decimal(link, 'B/s')}"
+            predicted = f"is predicted: its bytes divided by the bandwidth of {host}"
         notes.append(
-            "The time of a transfer is predicted: its bytes divided by the bandwidth of the link to the host, "
-            f"{decimal(link or 0.0, 'B/s')}. ratchet.sh xprof steps shows how long the devices waited for the host."
+            f"The time of a transfer {predicted}. ratchet.sh xprof steps shows how long the devices waited for the host."
         )
     return table("measures", f"measures of {subject}", origin, _MEASURES, rows, notes)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from harness.chips.row import Figures
 from harness.records import Cell, Table
-from harness.units import decimal, percent
+from harness.units import decimal, percent, quantity
 from harness.workbench.hlo.prediction import TRAINING_BYTES
 from harness.workbench.tables import columns, table
 
@@ -143,7 +143,7 @@ def _largest_batch(state: float, model: Transformer, target: Figures, devices: i
     more = (
         f"; gradient accumulation over {steps} steps of {math.ceil(model.batch / steps)} makes a batch of {model.batch}"
     )
-    return f"The largest batch that fits next to the state: {fits} sequences{more if steps > 1 else ''}."
+    return f"The largest batch that fits next to the state: {quantity(fits, 'sequence')}{more if steps > 1 else ''}."
 
 
 def _layer(model: Transformer) -> Table:

@@ -122,8 +122,8 @@ _BY_STAGE: dict[Stage, str] = {
     "partly masked or out of bounds); if whole blocks are wrong, look for steps that write no output (an output that "
     "is aliased to an input does not begin as a copy of it); `ratchet.sh judge` checks again without recording",
     "compile": "read the compiler's sentence: it names what failed",
-    "counters": "run again; if it fails again, the fault is in the harness and not in the kernel: report it with the "
-    "dump",
+    "counters": "run again; if it fails again, the harness is at fault, not the kernel: report it with the "
+    "compiler's dumps (in profile_data/)",
     "latency": "run again on a quiet machine; `ratchet.sh judge --full` prints the whole report",
     "profile": "run again; the profile's folder must be writable",
 }

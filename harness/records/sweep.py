@@ -41,8 +41,8 @@ class Sweep:
     error.
 
     `refused` are the settings that were judged and failed before one passed, the fastest first. If all fail, the
-    attempt records the first of them. `looked_at` is the number of programs with a latency from which the best was
-    chosen, in this search and in the searches that it continued: the more programs, the larger the gain has to be.
+    attempt records the first of them. `looked_at` counts the programs that got a latency, in this search and in those
+    that it continued: the more programs, the larger the gain has to be.
     `champion` is the champion's attempt if its latency has the same source and key, so that screened latencies can be
     compared with `champion_seconds`.
     """

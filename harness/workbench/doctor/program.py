@@ -133,7 +133,7 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
         if link is not None:
             host = f"the link to the host, {decimal(link, 'B/s')}"
             predicted = f"is predicted: its bytes divided by the bandwidth of {host}"
-        notes.append(f"The time of a transfer {predicted}. ratchet.sh xprof steps shows how long devices waited for it.")
+        notes.append(f"The time of a transfer {predicted}. ratchet.sh xprof steps shows how long devices wait for it.")
     return table("measures", f"measures of {subject}", origin, _MEASURES, rows, notes)
 
 

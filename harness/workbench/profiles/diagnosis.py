@@ -1,4 +1,4 @@
-"""Diagnosis of a capture: the costliest findings, in seconds, each with its rule, its evidence and one remedy."""
+"""Diagnosis of a capture: the costliest findings, in seconds, each with its rule, its evidence and its remedy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _ALL_THAT_COUNTS = 0.5
 class Rule:
     """One way to lose time: `query` gives the seconds lost, on all devices together, and the evidence in words.
 
-    `reason` is the published rule, or says that the rule is ours; `remedy` is the one thing to try.
+    `reason` is the published rule, or says that the rule is ours; `remedy` says what to try.
     """
 
     name: str

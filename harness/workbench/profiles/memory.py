@@ -343,8 +343,8 @@ DIAGNOSE_PLANNED = (
             from lives l join heaps using (heap) where heap = $heap and part >= {_LONG} order by bytes desc, l.rowid
             limit $top""",
         notes=(
-            "lives for: share of the schedule's length. Gathered weights of all layers seem to be kept here, though "
-            "they are fetched one layer at a time; activations shrink with jax.checkpoint (rematerialisation).",
+            "lives for: share of the schedule's length. If gathered weights of all layers are listed, gather them one "
+            "layer at a time. jax.checkpoint (rematerialisation) shortens the life of activations.",
         ),
         empty="no temporary buffer of {module} lives for 30 % of its schedule",
     ),

@@ -14,7 +14,7 @@ Kind = Literal["same", "modelled", "guarded", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticsEntry:
-    """Primitives with the same explanation. `guard` is the reason for the kind, or for the refusal.
+    """Primitives with the same explanation. `guard` says why a difference does no harm, or why they are refused.
 
     `narrow_is_refused`: floats narrower than float32 are refused. `option_is_refused`: `semantics` refuses some uses
     of the primitives.

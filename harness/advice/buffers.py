@@ -19,9 +19,10 @@ def item_bits(dtype: str) -> int:
 def tile_rows(rows: int, dtype: str) -> int:
     """The number of rows in a tile of a buffer that has `rows` rows.
 
-    A tile has 8 rows, or fewer if a smaller power of two holds all rows. It has at least as many rows as share a word
-    of 32 bits. libtpu 0.0.42 and 0.0.50 name these tiles in their dumps, `bf16[5,4,128]{2,1,0:T(4,128)(2,1)}`; a larger
-    tile, of 16 or 32 rows, is chosen only if it pads nothing (tests/advice/test_buffers.py asks the compiler).
+    A tile has 8 rows, or fewer if a smaller power of two holds all rows, but at least the rows that share a word of 32
+    bits (2 of bfloat16). libtpu 0.0.42 and 0.0.50 name these tiles in their dumps,
+    `bf16[5,4,128]{2,1,0:T(4,128)(2,1)}`; they choose a larger tile, of 16 or 32 rows, only if it pads nothing
+    (tests/advice/test_buffers.py asks the compiler).
     """
     least = max(1, 32 // item_bits(dtype))
     return max(least, min(_MOST_ROWS, 1 << (rows - 1).bit_length()))

@@ -36,8 +36,8 @@ class Counter:
     """A counter: its count is a field of the record at its level, or a function of the evidence (None: not known).
 
     `expected` gives the count of a kernel without waste. The short report always shows a counter with `is_at_a_glance`,
-    any other only with a remark. If it breaks down the cycles, which says more, it leaves out counters with
-    `is_of_cycles`.
+    any other only with a remark. A report that breaks down the cycles leaves out counters with `is_of_cycles`: the
+    breakdown says more.
     """
 
     level: Level

@@ -120,7 +120,7 @@ def has(row: Names, version: str) -> bool:
 
 
 def _names_in(module: str) -> Iterator[str]:
-    """The public names of a module of the installed JAX and its submodules, read from its text: nothing is imported."""
+    """The public names of a module of the installed JAX and its submodules, read from files: nothing is imported."""
     top, *parts = module.split(".")
     spec = PathFinder.find_spec(top)
     for home in spec.submodule_search_locations or () if spec is not None else ():

@@ -168,7 +168,7 @@ def blocks(window: Window) -> int:
 
 
 def fits(seen: Observed, rows: int, factor: int, limit: float | None = None) -> bool:
-    """True if, by an estimate, every buffer with `rows` rows can grow `factor` times within the VMEM limit.
+    """True if, by an estimate, buffers of `rows` rows can grow `factor` times within `limit` (None: the VMEM limit).
 
     For attention the float32 tile of scores (query block x key/value block) counts too: the compiler keeps it in
     VMEM, though no window and no scratch shows it.

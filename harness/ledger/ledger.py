@@ -62,7 +62,7 @@ class Ledger:
         return holder.commit if holder else None
 
     def kernel_changed_since(self, champion: Attempt) -> bool:
-        """True if kernel.py at HEAD is not the `champion`'s, because an ordinary commit changed it."""
+        """True unless the `champion` holds the title at HEAD and its kernel.py is there, unchanged by other commits."""
         holder = champions.holder(self.place)
         if holder is None or holder.attempt.number != champion.number or holder.blob is None:
             return True

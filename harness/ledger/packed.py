@@ -228,7 +228,7 @@ def bytes_here(path: Path) -> bytes | None:
 
 
 def at_head(place: Place, unless: bytes | None = None) -> Packed | None:
-    """The file at HEAD, or None if HEAD has no such file, or if its bytes are `unless`."""
+    """The file at HEAD; None if HEAD has no such file, or one with the bytes `unless`."""
     blob = git.blob_ids(place.repository, (f"HEAD:{place.packed}",))[0]
     if blob is None or blob == _blob_id(unless, len(blob)):
         return None

@@ -170,9 +170,9 @@ def write_files(place: Place, candidate: Candidate) -> None:
 
 
 def would_lose(place: Place, candidate: Candidate) -> tuple[str, ...]:
-    """The helpers of `candidate` that would overwrite a file that is neither HEAD's nor the present candidate's.
+    """The helpers of `candidate` that would overwrite a file unlike HEAD's, or one that HEAD lacks.
 
-    Files of the candidate in the working tree do not count: the caller decides about them.
+    Files that the working tree's candidate imports do not count: the caller decides about them.
     """
     folder = place.kernel_path.parent
     here = Candidate.in_folder(folder).files if place.kernel_path.is_file() else {}

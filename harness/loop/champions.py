@@ -97,7 +97,7 @@ def _earlier_note(ledger: Ledger, contest: Contest, champion: Attempt) -> Note |
 def _note(
     ledger: Ledger, contest: Contest, champion: Attempt, name: str, progress: Progress
 ) -> tuple[Note | None, str]:
-    """The new note on the champion; None and the reason if this machine may have caused its failure."""
+    """Judges the champion, keeps the note on it and returns it; None and the reason if the machine may be at fault."""
     bench = Bench(contest=contest, progress=progress, on="simulated")
     evidence = bench.judge(ledger.champion_candidate(), WORK, name)
     if evidence.failure is not None and evidence.failure.may_pass_next_time:

@@ -72,7 +72,7 @@ class Opponent:
 def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
     """The champion with evidence under this attempt's keys: its own, a later attempt's, or from an evaluation now.
 
-    An evaluation now runs all checks. Raises RatchetError `champion-fails` if it fails.
+    An evaluation now runs all checks. Raises RatchetError `champion-fails` if the champion fails one.
     """
     commit = run.ledger.champion_commit() or ""
     passes = _passes(run, champion)

@@ -80,7 +80,7 @@ class _RecheckResult:
 
     @property
     def failure(self) -> Failure | None:
-        """The failure, `inconclusive` for a verdict in doubt; None only if the attempt passes, as a champion must."""
+        """The failure, of kind `inconclusive` for a verdict in doubt; None if the verdict is an accept."""
         if self.verdict.outcome == "accept":
             return None
         doubt = Failure(stage="latency", kind="inconclusive", message="; ".join(self.verdict.reasons))
@@ -225,7 +225,7 @@ def _next_holder(
 ) -> _RecheckResult | None:
     """The latest accepted attempt before `champion` that passes; None if there is none.
 
-    It is added to `rejudged_attempts`, and so are the attempts that were judged before it and failed.
+    Adds the accepted attempts between both, which fail, to `rejudged_attempts`, and then the new holder.
     """
     for before in champions.all_before(recheck.ledger.place, champion.number):
         same = next(

@@ -271,7 +271,7 @@ def _screened(
 
 
 def _as_value(settings: tuple[Setting, ...], evidence: Evidence, champion: _Champion) -> ScreenedSetting:
-    """The result of one setting: a latency, with losses of a suite's members, or the reason why there is none."""
+    """The result of one setting: its latency, with the members that lose too much, or the reason why it has none."""
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
     judged = (row for row in reversed(champion.rows) if _is_judged(row, fingerprint, evidence.schedule, champion.key))
     same = next((row.number for row in judged), None)

@@ -97,7 +97,7 @@ def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progre
 
 
 def _lacking(contest: Contest, target: ExistingFunction, failure: Failure, lacking: dict[str, Failure]) -> str:
-    """The package that cannot be imported and may have a stand-in, "" if that is not the failure."""
+    """The package that could not be imported; "" for any other failure, or if it may have no stand-in."""
     package = existing.missing_package(failure)
     may_not = {*contest.stubs, *contests.NEVER_STUBS, *find_function.packages(target)}
     return package if package not in may_not and len(lacking) < _MOST_LACKING else ""

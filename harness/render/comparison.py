@@ -52,7 +52,7 @@ def heading(program: ProgramPair, comparison: Comparison) -> str:
 
 
 def notable(program: ProgramPair) -> list[LinePair]:
-    """The lines whose cycles changed by more than _NOTABLE_SHARE of the run, the largest changes first."""
+    """The lines whose cycles changed by more than _NOTABLE_SHARE of the later run, the largest changes first."""
     least = _NOTABLE_SHARE * sum(pair.after or 0.0 for pair in program.parts)
     return [line for line in program.lines if abs(line.difference) > least]
 

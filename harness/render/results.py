@@ -165,7 +165,7 @@ def _rows(line: ScaledRow | Recheck | Losses | Note) -> tuple[Row, ...]:
 
 
 def losses_words(run: Losses) -> str:
-    """The attempts that were not accepted, by verdict, and the change that was nearest to a gain."""
+    """The attempts that were not accepted, by verdict, the change nearest to a gain, and the number of checks."""
     verdicts = Counter(map(_verdict, run.attempts))
     counts = [f"{number} {_VERDICT_WORDS.get(verdict, verdict)}" for verdict, number in verdicts.items()]
     ratios = [attempt.row.time_ratio for attempt in run.attempts if attempt.row.time_ratio is not None]

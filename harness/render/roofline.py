@@ -37,7 +37,7 @@ def roofline(evidence: Evidence, report: Report) -> Iterator[Block]:
 
 
 def glance(report: Report) -> Iterator[Block]:
-    """The times of the published block; shares of the peaks are in the RESULT and REGIME lines."""
+    """The times and traffic of the published block; shares of the peaks are in the RESULT and REGIME lines."""
     times = (
         f"Compute-only {_ms(report.compute_only_seconds)}",
         f"Memory-only {_ms(report.memory_only_seconds)}",

@@ -47,7 +47,7 @@ _LIMIT = (
 
 
 def read(path: Path) -> tuple[Table, ...] | None:
-    """The tables of an out-of-memory message or a memory snapshot; None for a folder and for other binary files.
+    """The tables of an out-of-memory message or memory snapshot; None for a folder and an empty or other binary file.
 
     Raises RatchetError `bad-profile` for other text.
     """

@@ -12,7 +12,7 @@ SHORT_STEP_SECONDS = 1e-6
 
 
 def larger_key_block(seen: Observed) -> Edit | None:
-    """The key/value block made four times or twice as large; None if no such block fits or helps, or not attention."""
+    """Attention's key/value block, made four times or else twice as large; None for other problems, or if neither fits or helps."""
     if not seen.is_attention:
         return None
     key = seen.inputs[1]
@@ -81,7 +81,7 @@ def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit,
 def walked_input(seen: Observed) -> tuple[Window, int] | None:
     """The largest window of an input that the grid walks in blocks that can be halved, and the axis walked; or None.
 
-    A block of one head cannot be halved, nor can an array that the kernel copies by hand.
+    A block of one head cannot be halved. An array that the kernel copies by hand has no block.
     """
     walks = [
         (window, axis)

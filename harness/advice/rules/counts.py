@@ -65,7 +65,7 @@ def _bodies(seen: Observed, *names: str) -> int:
 
 
 def _of_bodies(seen: Observed, name: str, *others: str) -> int:
-    """The largest expected count of `name` over all unrolled bodies, counted by `others`; 0 if unknown.
+    """The largest expected count of `name` in all unrolled bodies, whose number `others` show; 0 if unknown.
 
     A body works on every head of its blocks, and each head may need an operation of its own (for example a product,
     where one softmax serves all heads). The count is unknown if the kernel copies an input by hand or takes its blocks

@@ -64,7 +64,7 @@ def wide_operands(seen: Observed) -> RuleCase | None:
 
 
 def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
-    """The line with excess operations for one of two equal matmuls, the factor, the excess share of slots; or None."""
+    """The line of the matmul with excess operations, actual / expected ones, the excess' share of slots; or None."""
     run = seen.run
     if run is None or run.breakdown is None or not run.mxu_flops:
         return None

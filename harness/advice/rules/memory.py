@@ -210,7 +210,7 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
 
 
 def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
-    """The case of a kernel of one step that waits for its own copies; without them "one giant block" applies."""
+    """The case of a kernel of one step that waits for its own copies; None if no such wait is notable."""
     waits = {seen.operand(name): share for name, share in seen.parts("operand wait").items()}
     by_hand = {window.name for window in seen.inputs if window.fetches is None}
     most = max((name for name in waits if name in by_hand), key=lambda name: waits[name], default=None)
@@ -284,7 +284,7 @@ def _memory_binds(seen: Observed) -> bool:
 
 
 def _far_over_the_minimum(seen: Observed) -> bool:
-    """True if re-reads are most of the traffic, and memory takes over half as long as the work (twice the ridge)."""
+    """True if most traffic is re-reads, and memory takes over half the time of the work (below twice the ridge)."""
     report = seen.report
     is_far = (report.hbm_bytes or 0) >= _FAR_OVER * report.minimum_hbm_bytes
     return is_far and report.intensity is not None and report.intensity < 2 * report.ridge

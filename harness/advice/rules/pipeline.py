@@ -88,7 +88,7 @@ def bubbles(seen: Observed) -> RuleCase | None:
 
 
 def _turns(seen: Observed) -> float:
-    """The bundles that a step issues over the program's bundles; 0 unless this shows a loop in the body."""
+    """The bundles that a step issues / the program's bundles, if above 1: then the body has a loop. Otherwise 0."""
     if seen.run is None or not seen.steps or not seen.run.static_bundles:
         return 0.0
     turns = seen.run.bundle_cycles / seen.steps / seen.run.static_bundles

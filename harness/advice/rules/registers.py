@@ -31,7 +31,7 @@ _FEW_BUNDLES = 0.01
     "a jump of spills or latency when a block grows is a spill cliff: go back to the last good size",
 )
 def spill_cliff(seen: Observed) -> RuleCase | None:
-    """The kernel spills far more than a faster earlier attempt whose timing key is that of the latest attempt."""
+    """The kernel spills far more than an earlier, faster attempt under the timing key of the latest attempt."""
     if seen.run is None:
         return None
     now = seen.run.executed_spills

@@ -292,7 +292,7 @@ def state(place: Place, notes: list[str]) -> Iterator[Finding]:
 
 
 def _write_record(place: Place, commit: str, path: str) -> str:
-    """The command that writes a log commit's record to `path` (from the top) in any folder."""
+    """A command, for use in any folder, that writes a log commit's record to `path` (from the repository's top)."""
     file = shlex.quote(str(place.root / path))
     return f"{git.shell_command(place.repository)} cat-file -p {commit[:12]}:{RECORD_NAME} > {file}"
 

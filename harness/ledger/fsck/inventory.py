@@ -28,7 +28,7 @@ class HeldAttempt:
 
 
 def log(place: Place, findings: list[Finding]) -> tuple[git.Commit, ...]:
-    """The log's commits, oldest first."""
+    """The log's commits, oldest first; () and a finding if git cannot read them."""
     try:
         return history.log_commits(place)[::-1]
     except RatchetError as error:

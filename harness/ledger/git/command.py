@@ -112,8 +112,8 @@ def attempted(
 def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> tuple[bytes, bytes]:
     """The standard output and standard error of a process until its end.
 
-    Raises TimeoutExpired, or RatchetError `too-large`, because a few KB of a repository may stand for any number of
-    bytes.
+    Raises TimeoutExpired, or RatchetError `too-large` for too much output: a few KB of a repository may stand for any
+    number of bytes.
     """
     most = reading_limits.LEDGER.value
     complaint: list[bytes] = []

@@ -379,9 +379,9 @@ def _is_in(settings: Settings, grid: Grid, allowed: frozenset[Settings] | None) 
 def _judged(
     contest: Contest, ranked: list[Settings], progress: Progress, where: str
 ) -> list[tuple[Settings, Evidence]]:
-    """The fastest settings with their evidence, up to three: one after the other is judged, until one passes.
+    """The judged settings with their evidence: the fastest first, until one passes or three fail.
 
-    A failure that the machine may have caused ends this too.
+    A failure that the machine may have caused ends the judging, too.
     """
     bench = Bench(contest=contest, progress=progress, on="simulated")
     judged: list[tuple[Settings, Evidence]] = []

@@ -100,7 +100,7 @@ def _rows(database: Database, analysis: Analysis, parameters: Mapping[str, Any])
 
 
 def _cut(rows: list[tuple[Any, ...]], noun: str, top: int | None) -> Facts:
-    """Figures on the rows that are left out; None if all rows are shown. Cuts `rows` down to the first `top`."""
+    """Figures on the rows that are left out, NULL or empty if none is. Cuts `rows` down to the first `top`."""
     count = len(rows)
     if top is None or count <= top:
         return {"known": None, "more": None, "cut": ""}

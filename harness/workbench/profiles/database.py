@@ -324,7 +324,7 @@ class _Loaded:
             self._idle(number, device, serial, np.flatnonzero(is_work))
 
     def _idle(self, number: int, device: Device, serial: "_Ran", at: Values) -> None:
-        """The gaps and spans of a device; `at` are the executions that are work."""
+        """Adds the gaps and spans of a device; `at` are the executions that do work."""
         starts, ends = serial.starts[at], serial.ends[at]
         names = _objects([operation.name for operation in device.operations])[serial.numbers[at]]
         shown = [*device.modules, *device.steps]
@@ -404,7 +404,7 @@ def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
 
 
 def _places(device: Device, moments: Values) -> Values:
-    """A text for each moment: `inside` and the module that runs (of several, the last to begin), or `between runs`."""
+    """A text for each moment: `inside jit_f` (of several modules, the last to begin), `between runs` or `unknown`."""
     if not device.modules:
         return np.full(len(moments), "unknown", object)
     ordered = sorted(device.modules, key=lambda run: run.start)

@@ -33,7 +33,7 @@ class DeviceClock:
         return self._most - self._least
 
     def learn(self, event: Event) -> tuple[int, int]:
-        """Start and length of an operation by the device's clock; kept, so that `span` can place other events."""
+        """Start and length of an operation by the device's clock (without one, the adjusted); `span` relies on them."""
         device_span = device_span_of(event.stats)
         if device_span is None:
             return event.start_ps, event.duration_ps

@@ -173,7 +173,10 @@ class _Texts:
 
 
 def _rewritten(old: list[str], new: list[str], ours: range, theirs: range) -> Iterator[tuple[int | None, int | None]]:
-    """Pairs of line numbers, from 1: the most similar lines are paired, in order; other lines are paired with None."""
+    """Pairs of line numbers, from 1: all lines in order if the ranges have equal lengths, else only similar lines.
+
+    Any other line is paired with None.
+    """
     if len(ours) == len(theirs):
         # The same number of lines: each was rewritten in place.
         yield from zip(ours, theirs, strict=True)

@@ -22,7 +22,7 @@ class Setting:
     - `is_final`: False if a later assignment overrides it.
     - `too_late`: the code that reads the variable before it is set, "" if none is known.
     - `unreached`: the reason why the setting does not reach the library that reads the variable, or "".
-    - `scope`: the number of the only command, container or process that gets the variable; 0 if all later ones get it.
+    - `scope`: the number of the only command, container or process that gets the variable; 0 if all later ones do.
     """
 
     variable: str
@@ -105,8 +105,8 @@ class Dots:
     """Matrix products of one kind in the compiled modules: operand and result types, precision, how many.
 
     Each is `batch` products of [rows, summed] x [summed, columns]; a size is 0 if the text does not give it. `part` is
-    the pass of a training step that they belong to, "" if not known. `weights` is the side on which an argument of the
-    program is multiplied with something else, and `weights_stored` that argument's type.
+    the pass of a training step that they belong to, "" if not known. `weights` is the side of the operand that is
+    a weight, `weights_stored` the type in which the program gets this weight; both are "" if neither operand is one.
     """
 
     module: str

@@ -172,8 +172,8 @@ class Offence:
 
     - chip-halts: a check of the compiler fails, so that the chip halts.
     - transfer-pending: a kernel ends, and a transfer that it started was never waited for.
-    - transfer-part-waited: a wait covers only a part of a transfer, so which part has arrived is unknown, and the rest
-      is not waited for before something may touch the memory of transfers on the same semaphore.
+    - transfer-part-waited: a wait covers only a part of a transfer, nobody knows which, and something may touch the memory
+      of a transfer on the same semaphore before the rest is waited for.
     - semaphore-not-zero: a kernel ends and leaves a semaphore with a count.
     - memory-nobody-wrote: control flow depends on a word of scalar memory that nothing wrote.
     - check-unknown: a check of the compiler depends on something that the simulator does not know.
@@ -351,8 +351,8 @@ class Isolation:
     """Confinement of the child processes: the layers that Linux offered, and the children's environment.
 
     `landlock` is the version of its interface (None: files and network were open). `system_calls_filtered`: no process,
-    program or socket could be started. `variables` are the environment variables of the candidate's process,
-    `NAME=value`, where they can matter.
+    program or socket could be started. `variables` are the environment variables of the candidate's process that
+    can matter, as `NAME=value`.
     """
 
     landlock: int | None

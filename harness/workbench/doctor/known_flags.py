@@ -183,7 +183,7 @@ def _library(package: str) -> str | None:
 
 
 def _similar(unknown: Iterable[str], package: str) -> dict[str, str]:
-    """The nearest name in the library, if one is near, by flag; a guess, as not every such name is a flag's."""
+    """For each flag the nearest name in the library, if one is near: a guess, because the name may be no flag's."""
     wanted = [name for name in unknown if len(name) > 4]
     if not wanted:
         return {}

@@ -164,7 +164,7 @@ class Reader:
         unreached: str = "",
         scope: int = 0,
     ) -> None:
-        """Sets `name` to `value`; flags of the old value that the new one lacks are marked as not final."""
+        """Sets `name` to `value`; if that is certain, flags that only the old value had are marked as not final."""
         setting = Setting(
             variable=name,
             name="",
@@ -339,7 +339,7 @@ def _split(source: str) -> list[str] | None:
 
 
 def _expand(raw: str, values: Mapping[str, str], assigned: str) -> tuple[str, str]:
-    """A value with its variables replaced, unset ones by "", and words on something unknown in it, if any."""
+    """A value with its variables replaced, unset ones by their default or "", and words on an unknown part, if any."""
     unread = ""
     # shlex cuts `$(...)` at its parenthesis.
     if raw.endswith("$") or "$(" in raw or "`" in raw:

@@ -112,7 +112,7 @@ class Graph:
     def source(
         self, computation: Computation, instruction: Instruction, place: int, through: Collection[str]
     ) -> Instruction | None:
-        """The instruction that makes an operand; from opcodes in `through`, it looks behind their first operand."""
+        """The instruction that makes an operand; in place of one in `through`, the maker of its first operand."""
         source = self.operand(computation, instruction, place)
         while source is not None and source.opcode in through:
             source = self.operand(computation, source, 0)

@@ -119,7 +119,7 @@ def _run_name(paths: Sequence[Source]) -> str:
 
 
 def distinguish(captures: Sequence[Capture]) -> tuple[Capture, ...]:
-    """The captures; those with the same name get the part of their path in front that distinguishes them."""
+    """The captures; for captures of the same name, the part of the path that differs comes before the name."""
     return tuple(
         replace(capture, name=_distinct_name(capture, [other for other in captures if other.paths != capture.paths]))
         for capture in captures

@@ -139,7 +139,7 @@ def refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
         if mine is None or (mine.stages == ("0",) and _is_ours(repository, mine.entry, old, new)):
             changes[path] = new
         else:
-            sentences.append(f"{path} stays as you staged it, which differs from the accepted file")
+            sentences.append(f"{path} stays as you staged it; the accepted file differs")
     write.set_index_entries(repository, changes)
     return sentences
 

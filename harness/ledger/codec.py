@@ -233,7 +233,7 @@ def _parsed(data: bytes, where: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise RecordError("corrupt-record", f"{where} is not UTF-8 text (byte {error.start})") from error
     except (ValueError, RecursionError) as error:
-        cut = ", it may be cut off" if not data.rstrip().endswith(b"}") else ""
+        cut = " and may be cut off" if not data.rstrip().endswith(b"}") else ""
         raise RecordError("corrupt-record", f"{where} is not readable JSON{cut}: {error}") from error
     if not isinstance(document, dict):
         raise RecordError("foreign-record", f"{where} is not a record of the ratchet: expected an object")

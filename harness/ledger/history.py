@@ -407,7 +407,7 @@ def _rebuilt(place: Place, attempt: Attempt, accepted: Sequence[Accepted], rebui
             old = candidate(place, attempt.champion.attempt, accepted, rebuilt).text
         else:
             # No ratchet wrote such a record, and following its references would not end.
-            reason = f"its record names attempt {attempt.champion.attempt}, no earlier one, as its champion"
+            reason = f"its record names as champion attempt {attempt.champion.attempt}, which is not earlier"
             raise RatchetError("no-kernel", f"{explained}: {reason}; {remedy}")
     try:
         new = Candidate(text=diff.applied(old, attempt.diff))

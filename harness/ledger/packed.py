@@ -188,7 +188,7 @@ def _line(line: bytes, where: str) -> _Line:
     except RatchetError as error:
         raise RecordError(error.kind, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        cut = ", it may be cut off" if not line.endswith(b"}") else ""
+        cut = " and may be cut off" if not line.endswith(b"}") else ""
         raise RecordError(
             "corrupt-record", f"{where}: expected one attempt as JSON; the line cannot be read{cut}: {error}"
         ) from error

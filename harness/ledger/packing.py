@@ -48,7 +48,7 @@ def pack(place: Place) -> Packing:
         data = _appended(before, new.values(), new_notes)
         stored = set(_texts_in(packed.read(data, place.packed), []))
         if changed := new.keys() - stored:
-            raise AssertionError(f"{len(changed)} records would change if they were packed; nothing was written")
+            raise AssertionError(f"records that would change if packed: {len(changed)}; nothing was written")
         _say_how_to_merge(place)
         files.write_atomically(path, data)
     sources = [place.experiments_directory / name for name, text in texts.items() if text in stored]

@@ -54,7 +54,7 @@ class ScaledTable:
 
     @property
     def drawn(self) -> tuple[ScaledRow, ...]:
-        """The rows as charts show them: on the scale, or as recorded if at most one of several accepts is timed there."""
+        """The rows for charts: on the scale, or as recorded if at most one of several accepts has a time there."""
         if self.scale is None or self.scale.timed > 1 or self.scale.accepted == 1:
             return self.rows
         return self.recorded

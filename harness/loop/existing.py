@@ -257,7 +257,7 @@ def _missing(
     return RatchetError(
         "missing-option",
         f"{wanted.function} needs {names}, which the problem does not state, and {made}, which is no literal for "
-        f"--set: in a file mine.py {file}write a function that makes it, and name it: --from mine.py:mine\n"
+        f"--set: in a file mine.py {file}write a function that passes the value, and give --from mine.py:mine\n"
         f"{option_types.example(wanted, arrays, types, is_by_name=is_by_name)}",
     )
 
@@ -300,15 +300,15 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
 def _other_axes_of_one(statement: Statement, axes: int) -> Iterator[tuple[str, str]]:
     """Bodies that remove or add an axis of one element in inputs, such as `labels` [rows] instead of [rows, 1]."""
     changes: tuple[tuple[str, dict[str, str]], ...] = (
-        ("without the axes of one element of", {
+        ("without the size-1 axes of", {
             array.name: _index(["0" if extent == 1 else ":" for extent in array.shape], "0")
             for array in statement.inputs
             if 1 in array.shape
         }),
-        ("with a last axis of one element of", {
+        ("with a last axis of size 1 on", {
             array.name: "[:, None]" for array in statement.inputs if len(array.shape) == 1 < axes
         }),
-        ("with a first axis of one element of", {
+        ("with a first axis of size 1 on", {
             array.name: "[None]" for array in statement.inputs if len(array.shape) == 1 < axes
         }),
     )  # fmt: skip

@@ -56,7 +56,7 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
 
 
 def of_screening(attempt: Expected, settings: int, jobs: int) -> Expected:
-    """The duration of an attempt after a screening that times `settings` settings, `jobs` at a time, without checks."""
+    """The duration of a screening of `settings` settings, `jobs` at a time and unchecked, and of the attempt after it."""
     if attempt.total_seconds is None:
         return attempt
     each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)

@@ -304,7 +304,7 @@ def _prepare(change: ProposedChange, was: str, folder: str) -> tuple[bytes | Non
 def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
     """The reason why a commit's content of `folder` cannot be read; None if the content can be read or is no contest.
 
-    A link or a submodule in place of one of its files or folders is a reason: a checkout may turn it into a contest.
+    A link or a submodule in place of a contest's file or folder is a reason: a checkout may turn it into a contest.
     """
     obstacles = []
     for name in _OF_A_CONTEST:

@@ -138,7 +138,7 @@ def put_right(before: Watch, aside: Path, *, were_confined: bool) -> Tampering:
 
 
 def _put_files_back(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
-    """Restores every changed file, except those that HEAD now has: a person committed or pulled meanwhile."""
+    """Restores every changed file, unless HEAD now has its content: then a person committed or pulled meanwhile."""
     undone: list[str] = []
     standing: list[str] = []
     # The patterns are expanded again to find added files.

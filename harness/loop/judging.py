@@ -48,8 +48,8 @@ def judge(
 ) -> Judging:
     """Judges one candidate; tampering while its processes ran is undone and counts as its failure.
 
-    Raises RatchetError `identical-candidate` or `same-schedule` if its program or schedule was judged before, except
-    with the option `again` or `rebaseline`, or with `may_be_known`.
+    Raises RatchetError `identical-candidate` if its program was judged before and, without the option `all_checks`,
+    `same-schedule` if its schedule was; neither with the option `again` or `rebaseline`, nor if it `may_be_known`.
     """
 
     def refuse_identical(trace: Trace) -> None:

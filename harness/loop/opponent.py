@@ -81,7 +81,7 @@ def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
         return Opponent(attempt=champion, commit=commit, candidate=candidate, evidence=evidence_kept, fresh=False)
     if run.key.source == "simulated":
         differs = key_difference(champion.key, run.key)
-        run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
+        run.say(f"the champion (attempt {champion.number}) is evaluated again first, under {differs}")
     evidence = replace(run.bench, timed=False).judge(candidate, run.champions_work, CHAMPION)
     if evidence.failure:
         raise RatchetError(

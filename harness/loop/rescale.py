@@ -177,5 +177,5 @@ def sentences(rescaled: RescaleResult, left: Sequence[Row] = (), attempts: str |
 
 def _left(left: Sequence[Row]) -> Iterator[str]:
     if left:
-        without = quantity(len(left), "rejected kernel has", "rejected kernels have")
+        without = quantity(len(left), "kernel that was not accepted has", "kernels that were not accepted have")
         yield f"{without} no time under this key: ./ratchet.sh rescale --all"

@@ -139,7 +139,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         alternatives = tuple(
             Alternative(
                 settings=setting.settings,
-                hypothesis=f"{hypothesis} [best of {count} that does not fail: {words(setting.settings)}]",
+                hypothesis=f"{hypothesis} [of {count}, the best that does not fail: {words(setting.settings)}]",
                 seconds=setting.seconds or 0.0,
                 source=record.source,
                 fingerprint=setting.fingerprint,

@@ -172,7 +172,7 @@ def _copied(target: ExistingFunction) -> tuple[str, ...]:
     if not target.helpers:
         return ()
     names_of_helpers = ", ".join(sorted(target.helpers))
-    return (f"copied {names_of_helpers} to the folder of kernel.py, which imports the copy: change the kernel there",)
+    return (f"copied {names_of_helpers} to the folder of kernel.py, which imports from there: change the kernel there",)
 
 
 def _on_stand_ins(target: ExistingFunction, lacking: dict[str, Failure]) -> tuple[str, ...]:

@@ -172,8 +172,8 @@ class Offence:
 
     - chip-halts: a check of the compiler fails, so that the chip halts.
     - transfer-pending: a kernel ends, and a transfer that it started was never waited for.
-    - transfer-part-waited: a wait covers only a part of a transfer, nobody knows which, and something may touch the memory
-      of a transfer on the same semaphore before the rest is waited for.
+    - transfer-part-waited: a wait covers only a part of a transfer, nobody knows which, and something may touch the
+      memory of a transfer on the same semaphore before the rest is waited for.
     - semaphore-not-zero: a kernel ends and leaves a semaphore with a count.
     - memory-nobody-wrote: control flow depends on a word of scalar memory that nothing wrote.
     - check-unknown: a check of the compiler depends on something that the simulator does not know.

@@ -71,7 +71,7 @@ def _covers_all_keys(seen: Observed) -> bool:
 
 
 def _across_the_diagonal(seen: Observed, observation: str, factor: float, conditional: bool) -> RuleCase:
-    """The case of a kernel that skips wholly masked blocks, or has none: blocks on the diagonal waste its work."""
+    """The case of a kernel that skips wholly masked blocks, or has none: its needless work is on the diagonal."""
     block, share = "the key block", 0.5
     if seen.is_attention:
         rows, columns = (window.block_shape[-2] for window in seen.inputs[:2])
@@ -129,7 +129,7 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
     keeps_traffic=True,
 )
 def repeated_work(seen: Observed) -> RuleCase | None:
-    """A kernel without a mask does more work than is useful, on the resource that its time depends on."""
+    """A kernel without a causal mask does more work than is useful, on the resource that its time depends on."""
     factor = _coverage(seen)
     # If a problem without products states no work, its work is by default one operation per element.
     problem = seen.evidence.problem

@@ -30,7 +30,7 @@ _MOST_OF_VMEM = 0.75
 
 @rule("re-reads", "constants", LEVERS, "raise the query block first: keys and values are read once per query block")
 def rereads(seen: Observed) -> RuleCase | None:
-    """Keys and values are read once per query block, far more often than needed: larger blocks read them less often.
+    """Keys and values are read once per query block, far more often than needed: larger query blocks do so less often.
 
     This is worth a try even if memory does not bind: with fewer query blocks there are fewer steps, and keys are pushed
     into the matrix unit as weights fewer times (BQ 128 -> 2048 brought 49 % on v5e, latency-bound at 25 % of the
@@ -315,7 +315,7 @@ def _rereads_observed(seen: Observed, again: list[Window]) -> str:
 
 
 def _saving(seen: Observed, again: list[Window], factor: int) -> float | None:
-    """The share of the time that is saved by reading `again` `factor` times less often, if memory binds."""
+    """The share of the time that is saved by reading `again` `factor` times less often; None if unknown."""
     report = seen.report
     if not report.memory_only_seconds or not report.hbm_bytes:
         return None

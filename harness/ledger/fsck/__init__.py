@@ -57,7 +57,7 @@ def replayed(again: Replay) -> tuple[list[Finding], list[str]]:
     findings = []
     remedy = (
         f"./ratchet.sh replay {again.number} shows both results; if the champion fails now, ./ratchet.sh revoke takes "
-        "its title; if it passes, its record was edited"
+        "its title; if it passes under the same keys, its record was edited"
     )
     is_same_key = not again.differences
     if now.outcome != then.outcome:

@@ -50,7 +50,8 @@ def numbers(
                 "number-order",
                 record.where,
                 f"expected attempt {before.row.number + 1} after {before.row.number}, got {number}",
-                f"if a record in experiments/ was unreadable then, nothing is wrong; otherwise {fetch(place)}",
+                f"if a record in experiments/ was unreadable when attempt {number} began, nothing is wrong; otherwise "
+                f"{fetch(place)}",
             )
         parents = record.commit.parents if record.commit else ()
         if len(parents) == 2 and parents[1] != record.attempt.judged_against:

@@ -72,7 +72,7 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
     if early:
         notes.append(
             f"accepts older than the rule that a gain must hold under changed constants of the simulator: {early}; "
-            "they were ruled again without such runs"
+            "they were ruled again without that rule"
         )
 
 
@@ -102,11 +102,11 @@ def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
         if evidence.chip != key.chip or any(
             member.problem != stated for member, stated in _member_statements(evidence)
         ):
-            yield "key", f"{name}evidence is of another chip than its key, or of another problem than its suite states"
+            yield "key", f"{name}evidence is of another chip than the key, or a member's problem differs from the suite's"
         if schema_of(record.data) >= _STATED_SINCE and key.problem not in problem_digests(
             evidence.problem, is_timed=bool(key.timing)
         ):
-            yield "key", f"{name}statement is not the problem {key.problem} of its key"
+            yield "key", f"{name}evidence states another problem than the key ({key.problem})"
         yield from (("time", f"{name}{complaint}") for complaint in _times(evidence, key))
     champion, theirs = attempt.champion, attempt.champion_evidence
     if attempt.kind == "experiment" and champion is None:
@@ -128,7 +128,7 @@ def _member_statements(evidence: Evidence) -> Iterator[tuple[Evidence, object]]:
 def _times(evidence: Evidence, key: Key) -> Iterator[str]:
     """Complaints about a latency that does not follow from samples, simulation or members."""
     if evidence.latency is not None and evidence.latency.source != key.source:
-        yield f"latency is {evidence.latency.source}, its key says {key.source}"
+        yield f"latency is {evidence.latency.source}, the key says {key.source}"
     if evidence.members and evidence.latency is not None:
         times = [seconds for member in evidence.members if (seconds := _seconds(member)) is not None]
         whole = evidence.problem.mean(times) if len(times) == len(evidence.problem.members or ()) else None
@@ -166,7 +166,7 @@ def _of_champion(attempt: Attempt, book: _Book) -> Iterator[tuple[str, str]]:
     if attempt.kind == "experiment" and attempt.champion_evidence is not None and attempt.key.source == "simulated":
         times = [_seconds(attempt_.evidence) for attempt_ in records if attempt_.key.timed == attempt.key.timed]
         if times and not any(equal(_seconds(attempt.champion_evidence), time) for time in times):
-            yield "time", f"its champion takes another time than the record of attempt {attempt.champion.attempt} says"
+            yield "time", f"its champion's time differs from that in the record of attempt {attempt.champion.attempt}"
     ratio, seconds_ = attempt.verdict.time_ratio, _seconds(attempt.evidence)
     if attempt.kind == "rebaseline" and ratio is not None and records:
         times = [_seconds(attempt_.evidence) for attempt_ in records]

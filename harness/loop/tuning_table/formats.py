@@ -125,7 +125,7 @@ def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Param
             }
             return lambda parameters: _key(parameters) in keys
         if kernel not in _TOKAMAX:
-            raise UsageError("bad-table", f"{where} is a cache of tokamax, which has none for {kernel}")
+            raise UsageError("bad-table", f"{where} is a tokamax cache, and tokamax has none for {kernel}")
         compared = [_compared(json.loads(key)) for key, entry in document.items() if entry]
         return lambda parameters: _compared(json.loads(_tokamax_key(kernel, parameters))) in compared
     except (ValueError, SyntaxError, KeyError, TypeError, AttributeError) as error:

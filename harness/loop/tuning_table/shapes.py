@@ -100,7 +100,7 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             got = f"got {value!r}" if name in entry else "got none"
             raise UsageError(
-                "bad-shapes", f"{where}: expected {name!r} of the model for {operation}, a whole number above 0, {got}"
+                "bad-shapes", f"{where}: expected {name!r} of a model for {operation} as a whole number above 0, {got}"
             )
         return value
 

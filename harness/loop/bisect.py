@@ -220,7 +220,7 @@ class _Search:
                 f"expected a kernel without a failure at --from, got {first.name}: {first.failure}; name a later one",
             )
         if last.is_bad is None:
-            why = last.failure or f"no {self._metric} known"
+            why = last.failure or f"the metric `{self._metric}` is unknown"
             raise RatchetError(
                 "nothing-to-find",
                 f"expected a kernel that can be judged at --to, got {last.name}: {why}; name an earlier one",

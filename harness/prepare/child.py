@@ -81,7 +81,7 @@ def _load(asked: Asked) -> tuple[Any, str]:
     if foreign:
         raise ValueError(
             f"it imports {', '.join(foreign.values())}, which the judge's hash does not cover and no record would "
-            "hold; put what it needs into prepare.py"
+            "hold; put the code that is needed into prepare.py"
         )
     if not isinstance(chip, str):
         raise ValueError(f"expected CHIP to be a name such as 'v5e', got {chip!r}")

@@ -170,13 +170,13 @@ def _row(name: str, row: str, what: str, caught_by: str, ask: Callable[[], Verdi
 
 
 CALLERS = (
-    _row("not_simulated_again", "33", "A simulated gain without resimulations under changed doubtful constants.",
+    _row("not_simulated_again", "33", "A simulated gain without simulations under changed uncertain constants.",
          "verdict inconclusive", _simulated_gain),
-    _row("gain_of_one_constant", "33", "A simulated gain that one doubtful constant takes away.",
+    _row("gain_of_one_constant", "33", "A simulated gain that vanishes if one uncertain constant changes.",
          "verdict inconclusive",
          lambda: _simulated_gain(
              _run(NOMINAL, 0.9), _run("push_cycles x1.2", 0.88), _run("transfer_cycles x0.1", 1.01))),
-    _row("slowed_baseline", "16", "The champion's slot is slowed, its control's is not.", "verdict inconclusive",
+    _row("slowed_baseline", "16", "The champion's slot is slowed, but not its control's.", "verdict inconclusive",
          lambda: _decide(_noisy_pairs(1.05 * _SECONDS, _SECONDS, _SECONDS))),
     _row("no_control", "16", "The champion is slowed, and nobody timed it against itself.", "verdict inconclusive",
          lambda: _decide(replace(_noisy_pairs(1.05 * _SECONDS, _SECONDS, _SECONDS), control_seconds=()))),

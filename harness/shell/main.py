@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RatchetError as error:
         return _fail(error.kind, str(error), error.exit_code, as_json)
     except KeyboardInterrupt:
-        return _fail("interrupted", "interrupted: your files are as they were", INTERRUPTED, as_json)
+        return _fail("interrupted", "interrupted: kernel.py is as it was", INTERRUPTED, as_json)
     except RecursionError:
         return _fail("too-large", "the data is nested deeper than Python can follow", 4, as_json)
     except MemoryError:

@@ -29,7 +29,7 @@ class Checkout(Verb):
 
     def configure(self, parser: Parser) -> None:
         parser.attempt("the attempt's number", nargs=None)
-        parser.flag("--force", "overwrite kernel.py even if neither an attempt nor a commit has its text")
+        parser.flag("--force", "overwrite kernel.py or a helper even if neither HEAD nor an attempt has its text")
         parser.json("what was done, as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:

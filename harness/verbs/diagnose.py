@@ -24,7 +24,7 @@ class Diagnose(Verb):
         parser.add_argument(
             "number", type=int, nargs="?", metavar="N", help="the attempt (default: kernel.py as it stands)"
         )
-        parser.chip("judge kernel.py as it stands for this chip")
+        parser.chip("judge kernel.py as it stands, for this chip")
         parser.member()
         parser.flag("--no-edits", "do not simulate the advised edits of one constant; each simulation takes seconds")
         parser.json("the findings as JSON")

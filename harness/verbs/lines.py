@@ -43,7 +43,7 @@ class Lines(Verb):
 
     def configure(self, parser: Parser) -> None:
         parser.attempt("the attempt (default: kernel.py as it stands)")
-        parser.chip("judge kernel.py as it stands for this chip")
+        parser.chip("judge kernel.py as it stands, for this chip")
         parser.member()
         parser.option("--input NAME", "the timing input, if the problem is timed with several (default: the first)")
         parser.json("the figures as JSON")

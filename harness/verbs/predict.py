@@ -59,7 +59,9 @@ class Predict(Verb):
             "--remat", action="store_const", const=True, help="recompute layers in the backward pass (jax.checkpoint)"
         )
         parser.option("--peak FLOP/s", "peak of one device, instead of the chip's")
-        parser.option("--bandwidth B/s", "bandwidth of HBM, or of a ring in both directions, instead of the chip's")
+        parser.option(
+            "--bandwidth B/s", "bandwidth of HBM (for a collective: of a ring, both ways), instead of the chip's"
+        )
         parser.json("the tables as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:

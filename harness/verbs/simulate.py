@@ -219,7 +219,7 @@ def _links(simulation: Simulation, seconds: float) -> list[str]:
     share = units.percent(waits / seconds)
     lines = [
         f"  {simulation.chips} chips; the one that ends last waits {units.seconds(waits)} for others ({share} of the "
-        "time, not counting what collectives compute)"
+        "time; what collectives compute is not counted)"
     ]
     links = sorted(simulation.links, key=lambda link: -link.bytes)
     for link in links[:_LINKS_SHOWN]:

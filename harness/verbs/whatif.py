@@ -146,8 +146,8 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
                 "clock, which no kernel can have, would help far more, and so would fewer instructions"
             )
     last += (
-        "; each row runs the schedule made for the real chip, so an edit that saves as much of one resource alone "
-        "gains at most what that resource's row says"
+        "; each row runs the schedule made for the real chip, so an edit that cuts the load of one resource alone "
+        "by a row's factor gains at most what the row says"
     )
     return "\n".join(
         (

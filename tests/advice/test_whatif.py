@@ -111,7 +111,7 @@ def test_sentences_fit_the_terminal(
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 70
     assert " ".join(lines).endswith(
-        "so an edit that saves as much of one resource alone gains at most what that resource's row says"
+        "so an edit that cuts the load of one resource alone by a row's factor gains at most what the row says"
     )
 
 

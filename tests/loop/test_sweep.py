@@ -190,7 +190,7 @@ def test_interrupting_a_sweep_leaves_kernel_and_ledger_as_they_were(contest: Pat
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=60)
     assert process.returncode == 130, first + rest
-    assert "your files are as they were" in rest
+    assert "kernel.py is as it was" in rest
     after = ((contest / "kernel.py").read_bytes(), git(contest, "for-each-ref"), git(contest, "status", "--porcelain"))
     assert after == before
 

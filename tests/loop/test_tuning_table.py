@@ -128,7 +128,7 @@ def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
         ([{"heads": [2]}], "expected a number or a word as heads"),
         ([{"sequence": 512}, {"sequence": 512}], "names two shapes"),
         ([{"model": "x", "head": 2}], "expected a model's keys"),
-        ([{"model": "x", "sequences": [1]}], "expected 'heads' of the model for attention"),
+        ([{"model": "x", "sequences": [1]}], "expected 'heads' of a model for attention"),
         ([LLAMA | {"sequences": 2048}], "expected 'sequences' as a list"),
         ([LLAMA | {"sequences": []}], "expected 'sequences' as a list"),
         ([LLAMA | {"heads": "many"}], "a whole number above 0, got 'many'"),

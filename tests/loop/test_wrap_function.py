@@ -80,7 +80,7 @@ def new(folder: Path, around: str, progress: Stages, *, sizes: tuple[tuple[str, 
 
 def test_arrays_go_by_their_names_and_with_the_axes_of_one_element_that_the_function_wants(tmp_path: Path) -> None:
     words = new(tmp_path, kernel(tmp_path, output="[:, None]"), Stages())
-    way = "calls norms.py:norm with a first axis of one element of w, by name, the output reshaped from [256, 1, 1024]"
+    way = "calls norms.py:norm with a first axis of size 1 on w, by name, the output reshaped from [256, 1, 1024]"
     assert way in words
     assert "; it is right at small shapes" in words
     text = (tmp_path / "mine" / "kernel.py").read_text()

@@ -102,7 +102,11 @@ def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
         if evidence.chip != key.chip or any(
             member.problem != stated for member, stated in _member_statements(evidence)
         ):
-            yield "key", f"{name}evidence is of another chip than the key, or a member's problem differs from the suite's"
+            yield (
+                "key",
+                f"{name}evidence is of another chip than the key, or a member's problem is not the one that the suite "
+                "states",
+            )
         if schema_of(record.data) >= _STATED_SINCE and key.problem not in problem_digests(
             evidence.problem, is_timed=bool(key.timing)
         ):
@@ -223,7 +227,11 @@ def _objection(
         )
     is_same_judge = present is not None and attempt.key.judge == present.judge
     if is_same_judge and attempt.kind in ("experiment", "baseline") and recorded != ruled:
-        return "verdict", f"is recorded with other reasons than the same judge gives: {'; '.join(ruled.reasons[:2])}"
+        return (
+            "verdict",
+            "is recorded with other reasons or figures than the same judge gives, whose reasons are: "
+            f"{'; '.join(ruled.reasons[:2])}",
+        )
     return None
 
 

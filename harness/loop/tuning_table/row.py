@@ -75,7 +75,8 @@ class Row:
             raise ValueError("expected a range with its lower end first")
         if self.is_entry and (self.best_ends is None or self.checks < 1):
             raise ValueError(
-                f"expected a checked entry to have a time or a range, got {self.seconds} s, {self.checks} checks"
+                f"expected an entry with a check, and with a time or a range, got {self.seconds} s, {self.checks} "
+                "checks"
             )
         if not 1 <= self.looked_at <= reading_limits.MOST_LOOKED_AT:
             raise ValueError(f"expected looked_at from 1 to {reading_limits.MOST_LOOKED_AT}, got {self.looked_at}")

@@ -27,7 +27,7 @@ def add_screening(parser: Parser) -> None:
     parser.choice(
         "--on",
         ["cpu", "tpu", "gpu", "simulated"],
-        "where the latency of the attempt comes from; a TPU's settings are always screened in the simulator",
+        "where the latency of the attempt comes from; settings for a TPU are always screened in the simulator",
     )
     parser.option("--expect 5%", "how much less time you expect the best setting to take")
     parser.flag("--again", "judge the best setting even if it was judged before")
@@ -119,6 +119,6 @@ def add_evaluation(parser: Parser) -> None:
         "cpu is for development and says nothing about a TPU or GPU",
     )
     parser.flag("--deep", "profile with TRACE_COMPUTE_AND_SYNC (on a device)")
-    parser.flag("--full", "print the whole report, not one screen")
+    parser.flag("--full", "print the whole report instead of one screen")
     parser.json("the record as JSON instead of the report")
     parser.quiet()

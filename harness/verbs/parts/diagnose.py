@@ -195,9 +195,9 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
         for number, hint in enumerate(advice, 1)
     )
     return (
-        f"findings are in the order of the expected gain: {ranks}. The expected gain is below the bound where "
-        "advice of the same kind mostly brought less; a finding of unknown gain is ranked by a part of the time that "
-        "its cause takes",
+        f"findings are in the order of the expected gain: {ranks}. The expected gain is below the bound if "
+        "advice of the same kind mostly fell short of its bound; a finding of unknown gain is ranked by a part of the "
+        "time that its cause takes",
     )
 
 

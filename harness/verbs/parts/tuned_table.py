@@ -158,8 +158,8 @@ def _range_note(row: Row) -> str:
         else "settings are ranked by the middle of the range, and another setting takes less time at one end"
     )
     return (
-        f"{row.shape} on {row.chip} has {formats.in_words(row.range_seconds)}, because the SparseCore does a part of "
-        f"the work, nearly the same part in every setting; {how_sure}. `simulate MODULE.py:FUNCTION --on-tensorcore` "
+        f"{row.shape} on {row.chip} has {formats.in_words(row.range_seconds)}. The SparseCore does a part of the "
+        f"work, nearly the same part in every setting; {how_sure}. `simulate MODULE.py:FUNCTION --on-tensorcore` "
         "prints the time of the program without the SparseCore."
     )
 

@@ -77,7 +77,8 @@ def _target(arguments: Namespace) -> tuple[Chip, str]:
     if device is None or target is None:
         raise RatchetError(
             "no-device",
-            f"expected a TPU, JAX sees {f'a {device.kind}' if device else 'none'}; --on cpu tries the command itself",
+            f"expected a TPU of a known kind, JAX sees {f'a {device.kind}' if device else 'none'}; --on cpu tries the "
+            "command itself",
         )
     if arguments.chip and chip(arguments.chip) != target:
         raise UsageError("usage", f"expected --chip {target.name}, which is here, got {arguments.chip}")

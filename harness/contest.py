@@ -40,8 +40,8 @@ class Contest:
     """A folder with a prepare.py and a kernel.py: its problem or suite, and the chip that the kernel is judged for.
 
     `stubs` are modules that packages import although the kernel does not need them; each is replaced by a stand-in,
-    even if it is installed. `assumption`, if any, says how often simulated branches are taken whose condition was
-    read from a vector.
+    even if it is installed. `assumption`, if any, says whether simulated branches whose condition was read from a
+    vector are always or never taken.
     """
 
     directory: Path

@@ -118,7 +118,7 @@ def note_objects(size: int) -> None:
 
 
 def allow(times: int) -> None:
-    """Tells the watching process that data is read `times` times, and that each pass may take as long as one."""
+    """Tells the watching process that data is read `times` times, so that reading may take that many times as long."""
     note(-times)
 
 

@@ -67,7 +67,7 @@ _OF_JUDGE = (
 )
 # The modules of operators, and the module of the problems that contests state themselves.
 _OPERATORS = (*(f"harness.operators.{home}" for home in OPERATORS.values()), "harness.operators.formula")
-# The modules that run a prepare.py to get its problem, and the ways to import without an import statement.
+# The modules that run a prepare.py to get its problem, and words of code that can import without an import statement.
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
 _MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
 # Modules that compute nothing. `harness` holds the version, the two sandbox modules import in advance the modules that
@@ -180,7 +180,7 @@ def problem_digest(statement: Statement) -> str:
 
 
 def problem_digests(statement: Statement, *, is_timed: bool) -> frozenset[str]:
-    """The digests of a problem that keys may contain: today's, and those of statements without the later fields.
+    """All digests of one problem that keys may contain: today's, and those of its statement without later fields.
 
     If `is_timed`, the digests are of the problem as it is timed; otherwise they are those in keys before schema 11.
     """

@@ -115,7 +115,7 @@ class Operator(ABC):
     def second_shape(self: Own, small: Own) -> Own | None:
         """The reduced problem with some lengths 1.5 times as long, so that numbers of blocks are not powers of two.
 
-        Among lengths along each other only the longest are changed, and only if they stay below their full length. None
+        Of the lengths along one axis only the longest are changed, and only if they stay below their full length. None
         if nothing changes.
         """
         changes = {}

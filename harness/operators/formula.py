@@ -121,8 +121,8 @@ class Formula(Operator, textures.Textured):
     def families(self, full: bool) -> tuple[str, ...]:
         """The timed calls; then a draw and a composite at the full shape, each kind alone and draws at a reduced one.
 
-        Far columns and plain inputs are also used alone at the full shape, because only that shape carries states far
-        and has long runs.
+        Far columns and plain inputs are also used alone at the full shape, because only there a state goes through many
+        steps and runs are long.
         """
         alone = tuple(kind for kind in ("far-columns", "plain") if full and kind in self.own_families)
         return (*self.timed, *textures.Textured.families(self, full), *alone)
@@ -372,7 +372,7 @@ class Formula(Operator, textures.Textured):
         for place, array in enumerate(self.arrays()[0]):
             if self._is_number(array):
                 answers[f"{array.name} left out"] = self._with(place, np.zeros_like)
-                # Some results, such as the sum of a row, do not depend on places.
+                # Some results, such as the sum of a row, do not depend on the order of the elements.
                 if array.shape[-1] > 1 and self._depends_on_places(place):
                     answers[f"each element of {array.name} taken for the next"] = self._with(
                         place, lambda values: np.roll(values, 1, axis=-1)

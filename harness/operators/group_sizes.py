@@ -53,9 +53,9 @@ def aligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 def whole_tiles(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     """Sizes with which groups begin inside a tile and still have whole tiles; some begin or end where a tile does.
 
-    One group that begins inside a tile is as long as a power of two of tiles: the largest that is at most half of all
-    and at most `_LONGEST`. So it has whole tiles, also those of a kernel whose tiles are up to half as long as the
-    group. If there are too few groups or rows, groups may end anywhere.
+    One group that begins inside a tile is as long as n tiles, n the largest power of two that is at most half of all
+    tiles and at most `_LONGEST`. So it has whole tiles, also those of a kernel whose tiles are up to half as long as
+    the group. If there are too few groups or rows, groups may end anywhere.
     """
     tiles = rows // BLOCK
     if groups < _FEWEST or tiles < 2:

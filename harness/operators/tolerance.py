@@ -38,7 +38,7 @@ RMS_FACTOR = 1.5
 # this rounding. For other kernels the share is 0 within 1 / sqrt(size), where `size` is the sum of the squares of the
 # rounding's errors, in deviations. For N compared elements this is about 1 / sqrt(N), 0.02 for a few thousand.
 FORBIDDEN_SHARE = 0.5
-# The smallest such size for which shares count. The limit is then 6 times what the share of an honest kernel may be.
+# The smallest such size for which shares count. The limit is then 6 deviations of an honest kernel's share.
 _LEAST_FORBIDDEN = (6 / FORBIDDEN_SHARE) ** 2
 # The limit for the relative error of whole rows or columns, in relative roundings: the error is 1 in the root mean
 # square if their factor is rounded to the output's dtype. If the factor is exact, rounding N elements of a row makes
@@ -415,7 +415,7 @@ def _of_slices(output_errors: Errors, axis: Literal[0, 1], dtype: str) -> tuple[
 
     The relative error of a slice is the factor by which its elements are off, less 1, fitted by least squares in
     deviations. Slices that honest rounding may move by half as much as the rounding of a factor are left out. (0, inf)
-    if the others are too few, and for float32, where the tolerance refuses such an error.
+    if too few remain, and for float32, where the tolerance refuses such an error.
     """
     rounding = relative_rounding(dtype)
     along = output_errors.expected / output_errors.deviation

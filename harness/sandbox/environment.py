@@ -168,7 +168,7 @@ def on_cpu() -> dict[str, str]:
 
 
 def interpreting() -> dict[str, str]:
-    """The environment of the child that interprets kernel.py: most fusions in its programs end at a callback."""
+    """The environment of the child that interprets kernel.py: fewer fusions, because most end at a callback anyway."""
     return {**on_cpu(), "XLA_FLAGS": _FEWER_FUSIONS}
 
 

@@ -10,7 +10,7 @@ from harness.errors import UsageError
 LARGEST = 100_000
 _CUT, _LEAST = "cut", 200
 
-# A function of a cut part's path and the number of items shown; it returns how to ask for the rest.
+# A function of a cut part's path and the number of items shown; it returns words on how to ask for the rest.
 Rest = Callable[[str, int], str]
 
 

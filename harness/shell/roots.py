@@ -20,7 +20,7 @@ class Roots:
     folders: tuple[Path, ...]
 
     def contest(self, folder: Path) -> Path:
-        """The contest's folder, if it and the links in it lie below a root. Raises UsageError `outside`."""
+        """The contest's folder, if it and the targets of its links lie below a root. Raises UsageError `outside`."""
         resolved = self._resolved(str(folder))
         for path in (path for pattern in LINKS_OF_A_CONTEST for path in resolved.glob(pattern)):
             self.path(str(path))

@@ -49,10 +49,10 @@ from harness.records import Claims, PallasCall, Statement, Trace
 from harness.sandbox import arrays, asked_device
 from harness.sandbox.messages import Done, Rejected
 
-# The largest share of the useful work that may run outside Pallas calls as "cheap elementwise work". Pre-scaling the
-# contest's Q is 0.002 % of the useful work.
+# Work outside Pallas calls, "cheap elementwise work", may be at most this share of the useful work. Scaling the Q of an
+# attention contest beforehand is 0.002 %.
 _OUTSIDE_SHARE = 0.05
-# More small objects than there are free addresses after JAX and numpy have been imported.
+# A number of small objects that exceeds the number of free addresses after JAX and numpy have been imported.
 _BALLAST = 1 << 18
 
 
@@ -222,7 +222,10 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot,
 
 
 def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
-    """Raises Rejected `flop-claim` for a wrong claim, `work-outside-pallas` for too much work outside kernels."""
+    """Raises Rejected `flop-claim` for a wrong claim, `work-outside-pallas` for too much work outside kernels.
+
+    Outside kernels, any work in loops of unknown trip count is too much.
+    """
     if claims.flops not in (None, statement.work.flops):
         raise Rejected(
             "static",
@@ -328,7 +331,7 @@ def export_cpu(request: ExportRequest) -> Done:
 def interpret(request: InterpretRequest) -> Done:
     """Runs the program traced for the requested shape in TPU interpret mode.
 
-    If a wait can match several transfers, the first family at a smaller shape runs three times: the transfers end in
+    If a wait could end any of several transfers, the first family at a smaller shape runs three times: transfers end in
     the order in which they were started, in the reverse order, and in a random order. For the other families the order
     is random; if it makes a result wrong, the comparison with the reference fails. If the run of the first family, or
     of the full shape, may have read memory that the kernel has not written, the program runs again on the same inputs.

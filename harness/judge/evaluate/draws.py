@@ -66,7 +66,7 @@ def mode_of(reduced: int | None) -> Mode:
 
 
 def shape(problem: Problem, reduced: int | None, *, is_second: bool = False) -> tuple[int, ...] | None:
-    """The first output's shape in the problem that `repeatable` means, as a Draw records it; None if there is none."""
+    """The first output's shape, as a Draw records it, at the shape that `repeatable` means; None if that is missing."""
     meant: Problem | None = problem
     if reduced is not None:
         meant = next(islice(problem.reduced(), reduced, None), None)

@@ -28,7 +28,7 @@ from harness.sandbox.strip_paths import strip_paths
 
 __all__ = ["environment", "evaluate", "is_of", "source"]
 
-# The file next to the dumps with the hash of the candidate that they were made from.
+# The file next to the dumps with the hash of the candidate from which the dumps were made.
 _STAMP = "kernel.sha256"
 _NOBODY = Listener()
 
@@ -135,7 +135,7 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
 
 
 def _is_out_of_reach(policy: Policy) -> bool:
-    """True if the machine confines every child to the files that it may write."""
+    """True if no child can write to the cache of programs: the machine confines each to the files that it may write."""
     return confinement.isolation(policy.is_confined).landlock is not None
 
 

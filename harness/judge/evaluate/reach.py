@@ -66,9 +66,8 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
 def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:
     """The failure of a compiled program whose matrix units do less than the useful work; empty if they do it all.
 
-    It is also empty if their work is not known. The work is counted in the schedule that is timed, not taken from the
-    report of the candidate's process. The problem's matrix products must be computed in kernels, because they are
-    refused elsewhere.
+    Also empty if the units' work is not known. The work is counted in the schedule that is timed, not taken from the
+    report of the candidate's process. All matrix products are in kernels, because they are refused elsewhere.
     """
     done = simulation.mean_mxu_flops
     if simulation.mean_seconds is None or done is None or done >= matmul_flops:

@@ -318,9 +318,9 @@ def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Itera
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if shapes.has_second and not shapes.difference and not has_tables:
-        # The interpreter checks the other families at the second shape, and the composite at the full shape has the
-        # values of all of them. But the composite has only one kind of table. And if the programs differ, a kernel may
-        # take another path at the full shape.
+        # Only drawn families remain: the interpreter checks the others at the second shape, and the composite at the
+        # full shape has the values of all. Not with tables, because the composite has only one kind of table; not if
+        # the programs differ, because the kernel may then take another path at the full shape.
         families = tuple(filter(_is_drawn, families)) or families
     yield from _repeated(plan, state, program, shapes.reduced)
     asked: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Walks the table of stages for one candidate: a stage begins once its inputs exist, until the outcome is certain.
+"""Walks the table of stages for one candidate: each begins once its inputs exist; ends once the outcome is certain.
 
 Stages run side by side, but the outcome does not depend on their speed: every request has a rank, and the failure of
 the lowest rank counts, once all requests below it have been answered.
@@ -19,7 +19,7 @@ from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 
 # With fewer cores, checks at the full shape wait until it is known whether the candidate is too slow for them. They
-# also wait while the chip's program is compiled or simulated and reduced shapes are checked at the same time.
+# also wait as long as reduced shapes are checked while the chip's program is compiled or simulated.
 _MANY_CORES = 4
 
 

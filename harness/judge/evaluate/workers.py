@@ -13,8 +13,8 @@ from harness.sandbox.jobs import Child, Job
 
 # The niceness of processes whose results are not needed yet.
 _NICENESS = 10
-# One checker for each of the two programs, and one for the interpreter's outputs. Each of them holds its own inputs in
-# memory.
+# One checker for each of the two CPU reference programs (full and reduced shape), and one for the interpreter's
+# outputs. Each holds its own inputs in memory.
 _MOST_CHECKERS = 3
 
 

@@ -77,13 +77,13 @@ class Pass:
     visits: int = 0
 
 
-# The results kept of a queue. A queue deeper than any hardware FIFO means that pushes and pops were paired wrongly.
+# At most this many results of a queue are kept: a deeper queue than any hardware FIFO comes from wrongly paired pops.
 _DEEPEST_QUEUE = 512
 
 # Rows of 8-bit values in one register.
 _NARROW_ROWS = 32
 
-# After this many cycles every unit of every chip is idle.
+# After this many cycles without an operation every unit of every chip is idle.
 _LONGEST_MEMORY = 1 << 14
 
 _MXU = re.compile(r"mxu\d")

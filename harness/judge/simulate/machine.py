@@ -49,7 +49,7 @@ class Machine:
         move lanes; transpose_latency_cycles, transpose_packed_latency_cycles: from the last row in to the first row
         out.
     third_xlu_early_cycles, third_xlu_transpose_early_cycles: how much earlier than the others the third of three
-        cross-lane units is done, with other operations and with transposes.
+        cross-lane units is done: with reductions and permutations, and with transposes.
     eup_latency_cycles: the latency of the transcendental unit (one operation per cycle).
     eup_packed_cycles: how long an operation on a register of packed 16-bit values occupies the transcendental unit,
         which needs two passes.

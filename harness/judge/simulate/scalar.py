@@ -20,7 +20,7 @@ FIRST_OPERAND = 1 << 26
 _FIRST_RESULT = 1 << 29
 _RESULT_SPACING = 1 << 21
 _MOST_RESULTS = 1 << 8
-# The reason why a scalar is not known that one core of a chip sends to the other; such scalars are only checks.
+# The reason why a scalar that one core of a chip sends to the other is not known; such scalars are only checks.
 CROSS_CORE = "a word from the other core"
 
 _SIGNED = "(({0}) + 2147483648 & 4294967295) - 2147483648"

@@ -99,7 +99,7 @@ def _moved(module: Module, instruction: Instruction) -> list[tuple[int, int]] | 
         pieces.append((math.ceil(size / _TILE_BYTES), min(size, _TILE_BYTES)))
     if root.opcode not in _SLICES:
         return pieces
-    # A scatter of one array has three operands: the array, where its slices go, and the slices.
+    # A scatter of one array has three operands: the array, the places of the slices, and the slices.
     slices = root.shape if root.opcode == "gather" else module.instructions[root.operands[-1].name].shape
     size = padded_bytes(slices)
     within = re.search(_SLICES[root.opcode] + _NUMBERS, root.attributes)

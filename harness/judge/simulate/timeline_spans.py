@@ -21,7 +21,7 @@ READ, WRITTEN, SENT = "DMA in", "DMA out", "DMA to chips"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanWindow:
-    """The part of the HLO op `op`'s first call that is shown bundle by bundle: from `first` to `last` (excluded).
+    """The part of the first call of HLO op `op` that is shown bundle by bundle: from `first` to `last` (excluded).
 
     Both count turns of the grid's loop, or cycles since the start of an op without a grid. At most `cycles` are shown,
     not counting waits.

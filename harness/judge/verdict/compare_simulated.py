@@ -33,8 +33,8 @@ from harness.units import percent, seconds
 
 # The number of standard deviations that a gain must exceed. It is one, because the published pairs are kernels by
 # different authors. A champion and a candidate differ less, so the record's number is more likely too large than too
-# small. A larger number would refuse nearly every gain of a single change. If a pair is as different as the published
-# pairs and truly no faster, it exceeds one deviation in one case out of six; only a device can remove that doubt.
+# small. A larger number would refuse nearly every gain of a single change. If a candidate that is truly no faster
+# differs as much as the published pairs, its gain exceeds one deviation in one case out of six; only a device can tell.
 _DEVIATIONS = 1.0
 
 

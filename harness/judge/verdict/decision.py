@@ -51,14 +51,14 @@ def decide(
 ) -> Verdict:
     """The verdict on `candidate`, against `champion` (None: the candidate is judged alone, and passing is enough).
 
-    Failed: something failed, or the latency is shorter than `chip` can reach. Inconclusive: a latency, a check or the
-    pairs of `paired` are missing, or the interval allows neither accept nor reject. A simulated gain must be at least
-    `policy.minimum_effect`, must exceed the simulator's uncertainty, and must exist in each run of `resimulated`, in
-    which one uncertain constant is changed (without these runs the verdict is inconclusive). No member of a suite may
-    lose more than it is allowed to, also in these runs. The fastest of several candidates (`tries`) must gain more,
-    because choosing by simulated times also chooses their errors. For a measured gain the whole confidence interval
-    must lie beyond the minimum; the interval widens with each attempt since the last accept. Raises ValueError if the
-    two are not comparable.
+    Failed: a stage or a check failed, or the latency is less than `chip` can reach. Inconclusive: a latency, a check or
+    the pairs of `paired` are missing, or the interval allows neither accept nor reject. A simulated gain must be at
+    least `policy.minimum_effect`, must exceed the simulator's uncertainty, and must exist in each run of `resimulated`,
+    in which one uncertain constant is changed (without these runs the verdict is inconclusive). No member of a suite
+    may lose more than it is allowed to, also in these runs. The fastest of several candidates (`tries`) must gain more
+    than a single one, because choosing by simulated times also chooses their errors. For a measured gain the whole
+    confidence interval must lie beyond the minimum; the interval widens with each attempt since the last accept. Raises
+    ValueError if the two are not comparable.
     """
     failure = candidate.failure or _found_failing(candidate, paired, chip)
     if failure:

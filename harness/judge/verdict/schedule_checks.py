@@ -44,7 +44,7 @@ def failure(evidence: Evidence) -> Failure | None:
 
 
 def doubts(evidence: Evidence) -> tuple[str, ...]:
-    """Reasons why it is unknown if the program runs to its end and does what was checked; empty if it is known.
+    """Reasons why it is unknown whether the program runs to its end and does what was checked; empty if it is known.
 
     The interpreter looks for races as well, and a race there fails the attempt. If only the schedule has a race, the
     simulator or the interpreter is wrong.

@@ -45,7 +45,7 @@ _SCORES = (50.0, 300.0)
 # The number of bfloat16's fractions between two powers of two, and of the pairs that `_exact_when_scaled` draws from.
 _FRACTIONS, _PAIRS = 128, 4
 # The powers of two that scale `do`: of a whole input, and of single rows. Gradients of a loss that is averaged over
-# many tokens are as small.
+# many tokens are this small.
 _POWERS, _POWERS_OF_ROWS = (-30, 10), (-16, 0)
 # The scores of all other keys are this much higher than those of the light keys. Rounding a query once gives all the
 # raised scores the same error, which `rounding` does not model: with 24 instead of 12, an honest kernel was off by 8.4
@@ -174,16 +174,16 @@ class AttentionBackward(Operator, Recipes):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """q, k, v of the named family or recipe as in Attention, their residuals, and do N(0, 1). Raises ValueError.
 
-        Where a recipe or the composite makes queries zero in all heads, do is zero too, and so is do in a share of the
-        other rows of each head. In the composite, in drawn inputs and in far-scores, do is multiplied by a power of two
-        from 2^-30 to 2^10; except in the composite, half of its rows are also multiplied by one from 2^-16 to 2^-1.
+        Where a recipe or the composite makes queries zero in all heads, do is zero too; in each head it is also zero in
+        a share of the other rows. In the composite, in drawn inputs and in far-scores, do is multiplied by a power of
+        two from 2^-30 to 2^10; except in the composite, half of its rows are also multiplied by one from 2^-16 to 2^-1.
 
         far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
         is small compared with dp and delta.
         far-scores: all scores of a query have about 50 to 300 in common, mostly below zero.
         light-keys: the first half to three quarters of the keys have hardly any weight for any query. Their dk and dv
-        are as small as these weights, and no less exact. They always include a block of half the keys of the shortest
-        sequence.
+        are as small as these weights, and no less exact. The light keys always include a block half as long as the
+        shortest sequence.
         """
         shape = attention_inputs.InputSizes(
             batch=1,

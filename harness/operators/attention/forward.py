@@ -130,7 +130,7 @@ class Attention(Operator, Recipes):
         if self.window is None:
             return pairs
         fewest, most = (max(0, offset + i + 1 - self.window) for i in (0, self.sequence - 1))
-        # From the first query that has lost a key on, each query loses one more.
+        # After the first query that has lost a key, each loses one more than the query before it.
         losing = most - max(fewest, 1) + 1
         return pairs - (max(fewest, 1) + most) * losing // 2
 
@@ -224,7 +224,8 @@ class Attention(Operator, Recipes):
         elif family in group_sizes.DRAWN:
             sizes = [group_sizes.DRAWN[family](self.sequence, self.segments, random) for _ in range(self.batch)]
         else:
-            # Of these two the full shape gets one input each. A reduced shape has too few sequences to crowd a block.
+            # The full shape gets one input of each of these families. A reduced shape has too few sequences to crowd a
+            # block.
             at_full = {"composite": group_sizes.crowded, DRAWN + attention_space.ALL: group_sizes.whole_tiles}
             draw = at_full.get(family, group_sizes.unaligned)
             sizes = [draw(self.sequence, self.segments, random) for _ in range(self.batch)]

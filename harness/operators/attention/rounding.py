@@ -125,7 +125,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     first keys and its rest, over the borders where the running maximum differs. A rounding e_d of channel d of a row's
     scaled query, with deviation r |scale q_d|, moves the output by e_d sum_k w_k f_k k_kd (v_k - o), f_k 1 without a
     soft cap: the variance is the sum of its square over the channels. If queries rounded as in published kernels cause
-    a larger error than that explains, the square of that error is used instead.
+    a larger error than this variance explains, it is replaced by the square of the error.
     """
     relative, relative32 = relative_rounding(dtype), relative_rounding("float32")
     eps32 = float(np.finfo(np.float32).eps)

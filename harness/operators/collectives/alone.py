@@ -20,7 +20,7 @@ from harness.operators.rounding import DTYPES, sum_variance
 from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
-# Means of values whose sums grow evenly; each column has another one, as in attention.
+# The range of the means of values whose sums grow evenly; each column has its own mean, as in attention.
 _OFFSETS = (96.0, 104.0)
 # Terms of two chips that cancel are this many times as large as the rest: a sum in bfloat16 (8 bits) loses all of the
 # rest.

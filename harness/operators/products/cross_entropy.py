@@ -37,8 +37,8 @@ _BELOW_ALL = 10.0
 # pointed row it is above the logarithm of the vocabulary by a number in this range, so that all other words together
 # still count.
 _POINTED, _ABOVE_ALL = 30.0, (-2.0, 12.0)
-# The logit of all words in deep rows: exp(-200) underflows float32. Every second row is larger by a power of two, down
-# to -6 million: a kernel's initial maximum must be below that, like the -1e9 of published kernels.
+# The logit of all words in deep rows: exp(-200) underflows float32. In every second row it is multiplied by a power of
+# two, down to -6 million: a kernel's initial maximum must be below that, like the -1e9 of published kernels.
 _DEEP = -200.0
 _DEEPER = (3, 16)
 # Logits rise by this much from the first word to the last, so that a running maximum changes in every block.

@@ -25,8 +25,8 @@ from harness.records import Array, Statement, Work
 _LARGEST = {"int8": 127, "float8_e4m3fn": 448}
 _NARROW = {"int8": np.dtype(np.int8), "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn)}
 _A, _Q, _SCALES, _ROW_SCALES = range(4)
-# Scales outside of `normal` are multiplied by powers of two down to 1e-11, below the least scale to which quantizers
-# clamp.
+# Where scales of columns have all sizes, they are multiplied by powers of two down to 3e-11, below the least scale to
+# which quantizers clamp.
 _SMALLEST = 36
 _BYTES = {name: dtype.itemsize for name, dtype in (_NARROW | DTYPES).items()}
 

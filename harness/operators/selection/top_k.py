@@ -29,7 +29,7 @@ _LANES = 128
 _MASKED = (-3e38, -1e30)
 # The largest of the whole numbers in rows of ties: a row has each of them many times.
 _LEVELS = 4
-# The share of the rows of neighbouring numbers that have them of both signs.
+# The share of rows of neighbouring numbers that have both signs.
 _BOTH_SIGNS = 0.25
 # The largest exponent of the powers of two that scale rows: the three bfloat16 parts of an element stay normal numbers.
 _WIDE = 60

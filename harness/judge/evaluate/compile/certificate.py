@@ -26,7 +26,7 @@ from harness.records import Certificate
 from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
-# Fields of an exported program that are names or settings of the export; its text is compared in normal form.
+# Fields of an exported program that are names, settings of the export, or its text, which is compared in normal form.
 _NOT_COMPARED = ("fun_name", "mlir_module_serialized", "disabled_safety_checks", "_get_vjp")
 
 # Replaces each kernel for the comparison of the operations around kernels.
@@ -67,7 +67,7 @@ def certify(request: CertifyRequest) -> Certificate:
         shapes = meshes.placed(closed.in_avals, splits, chip)
         compiled = interpretation.export(closed, shapes, chip.platform, chip, results=results)
         if chip.mesh:
-            # Serializing and reading an exported program changes how it writes the splits of its arrays.
+            # Serializing and reading an exported program changes the form of the splits of its arrays.
             compiled = jax.export.deserialize(bytearray(compiled.serialize()))
         _require_same(for_chip, form, compiled, chip)
         _require_same_around(closed, shapes, chip)

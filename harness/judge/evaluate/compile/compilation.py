@@ -79,7 +79,7 @@ def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
         raise Rejected("compile", "no-kernel", "expected a Pallas kernel in the compiled module, found none")
     if not any(Path("../../dumps").glob("*final_bundles.txt")):
         raise Rejected("compile", "no-schedule", _NO_SCHEDULE)
-    # Mosaic's own dump holds the text after every pass: 26 MB for large blocks.
+    # Mosaic's own dump is not used, because it holds the text after every pass: 26 MB for large blocks.
     for kernel in kernels:
         body = mosaic.fingerprint_text(kernel.body)
         (Path(mosaic_directory) / f"{kernel.name}.mlir").write_text(body, encoding="utf-8")

@@ -24,7 +24,7 @@ def described_device(chip: Chip) -> jax.Device:
 
 
 def described_shapes(inputs: Sequence[Array], chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes of these inputs on the device of `chip`, or split over its mesh, whose chips are in order of number.
+    """The shapes of these inputs on the device of `chip`, or split over its mesh, with the chips in order of number.
 
     Raises RatchetError `wrong-topology`.
     """

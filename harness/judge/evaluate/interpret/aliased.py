@@ -60,7 +60,7 @@ def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxp
     """An inner program of `equation` after `_renamed`, with its own variables for these inputs and outputs."""
     if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
         return part  # no condition of a loop reads aliased inputs or outputs
-    # An inner program's operands are the last ones of the equation, after predicates and those of other programs.
+    # An inner program's operands are the equation's last operands, after predicates and operands of other programs.
     parameters = part.constvars or part.invars
     operands = zip(equation.invars[-len(parameters) :], parameters, strict=True)
     names = {operand: name for operand, name in operands if isinstance(operand, core.Var)}

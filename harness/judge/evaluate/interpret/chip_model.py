@@ -397,7 +397,7 @@ def _extreme(equation: Equation, _: Chip) -> Model | None:
 
 
 def divided(equation: Equation) -> Model | None:
-    """Marks a quotient or remainder by zero, which is undefined."""
+    """Marks an integer quotient or remainder by zero, which is undefined."""
     divisor = equation.invars[1]
     if isinstance(divisor, core.Literal) and np.all(np.asarray(divisor.val) != 0):
         return None

@@ -1,4 +1,4 @@
-"""Tests that XLA on this CPU performs the conversions of checked programs; in other programs it leaves some out."""
+"""Tests that XLA on this CPU performs conversions as `chip_model` writes them; as JAX writes them, it skips some."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -12,8 +12,8 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from numpy.typing import NDArray
 
-# JAX draws the order within the interpreted program: compiling the draw takes 0.3 s for each new length of an axis, and
-# all runs of the program have the same order.
+# This function of JAX, which is replaced here, draws the order within the interpreted program: compiling the draw takes
+# 0.3 s for each new length of an axis, and all runs of the program would have the same order.
 _DRAWN = "_get_randomized_grid_coordinates"
 _PARAMETERS = ["grid", "mosaic_params", "random_seed"]
 

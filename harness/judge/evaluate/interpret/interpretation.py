@@ -81,7 +81,7 @@ def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.
 
 
 def race_of(error: BaseException | None, printed: str) -> str | None:
-    """The interpreter's description of a race in the last run, from its `error` and `printed` text; None if no race.
+    """The interpreter's description of a race in the last run, from its `error` and `printed` text, or None.
 
     jax 0.12 raises an error; jax 0.10 prints the race, and notes it in the state of its module.
     """

@@ -17,8 +17,8 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memor
 from harness.judge.evaluate.interpret.deadlocks import let_others_go_on, wait_with_others
 
 NOT_BEGUN = "CHIP NOT BEGUN"
-# The largest number of ways to take units from the senders that is compared. If there are more ways, only the units
-# that each sender must have sent count.
+# At most this many ways to take units from the senders are compared. If there are more, only the units that each sender
+# must have sent count.
 _MOST_WAYS = 4096
 
 

@@ -24,7 +24,7 @@ Range = tuple[int | slice, ...]
 
 
 def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; a reference that is reshaped first gets an index of the whole before it, to show its shape."""
+    """The same kernel; before the first reshape of a reference stands an index of the whole, which shows its shape."""
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
         if inner(equation):
@@ -81,7 +81,7 @@ def _indexed(operand: Any) -> Any:
 
 @contextlib.contextmanager
 def reshaped_references() -> Iterator[None]:
-    """Within this context the interpreter accesses the block of a reference that equals the part of its reshaped form.
+    """Within this context, for a part of a reshaped reference, the interpreter accesses the same block of the original.
 
     Raises RuntimeError (NO_BLOCK) at run time if there is no such block.
     """
@@ -177,7 +177,7 @@ def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
 
 
 def _unravelled(lengths: list[int], start: int, count: int, step: int) -> list[slice]:
-    """The block, of axes of these lengths, that holds `count` elements from `start` on at distances of `step`."""
+    """The block, along axes of these lengths, of `count` elements from `start` on at distances of `step`."""
     if not lengths:
         return []
     stride = math.prod(lengths[1:])

@@ -15,7 +15,7 @@ from jax.extend import core
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, scan_constants, with_change, without_names
 
 _NAMES = ("program_id", "num_programs")
-# One of the two names, and the axis of the grid.
+# A query: `program_id` or `num_programs`, and the axis of the grid.
 Asked = tuple[str, int]
 # Calls that are replaced by the body of the called function.
 _CALLS = ("jit", "closed_call", "call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")

@@ -93,7 +93,7 @@ def _written(jaxpr: Jaxpr) -> set[Any]:
         touched = {effect.input for effect in equation.effects if isinstance(effect, (WriteEffect, AccumEffect))}
         within: set[Any] = set()
         for part in inner(equation) if touched else ():
-            # An inner program's operands are the last of the equation, after predicates and those of other programs.
+            # An inner program's operands are the equation's last, after predicates and operands of other programs.
             parameters = part.constvars or part.invars
             operands = dict(zip(parameters, equation.invars[-len(parameters) :], strict=False))
             within |= {operands[ref] for ref in _written(part) if ref in operands}

@@ -120,7 +120,7 @@ def _sentences(what: str, names: Sequence[str], before: Snapshot) -> tuple[str, 
 
 
 def _set_in(name: str, before: Snapshot) -> str:
-    """The file that may set `name`, as ` (in PATH)`: a module of a package, imported since `before`, with this text.
+    """The file that may set `name`, as ` (in PATH)`: a package's module, imported since `before`, that contains `name`.
 
     "" if there is no such module.
     """

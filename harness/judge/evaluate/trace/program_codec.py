@@ -126,7 +126,7 @@ class _Encoder(pickle.Pickler):
         if isinstance(obj, lu.WrappedFun):
             return ("rule",)
         if isinstance(obj, source_info_util.SourceInfo):
-            # Mosaic compiles the names of scopes too, as marks for profiles.
+            # Unlike lines of source, names of scopes are sent: Mosaic compiles them, as marks for profiles.
             return ("source", obj.name_stack)
         if isinstance(obj, jax_core.JaxprEqnContext):
             return ("context", obj.cur_abstract_mesh)
@@ -201,7 +201,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
                 raise pickle.UnpicklingError(f"neither a primitive nor a mark of JAX: {words[0]!r:.100}")
             return primitive_or_mark
         if kind == "context":
-            # Any other context of an operation is refused (semantics).
+            # `semantics` refuses any other context of an operation.
             if not isinstance(words[0], jax.sharding.AbstractMesh):
                 raise pickle.UnpicklingError("expected an abstract mesh")
             with jax.sharding.use_abstract_mesh(words[0]):

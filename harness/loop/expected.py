@@ -56,7 +56,7 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
 
 
 def of_screening(attempt: Expected, settings: int, jobs: int) -> Expected:
-    """The duration of a screening of `settings` settings, `jobs` at a time and unchecked, and of the attempt after it."""
+    """The duration of screening `settings` settings unchecked, `jobs` at a time, and of the attempt after it."""
     if attempt.total_seconds is None:
         return attempt
     each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)

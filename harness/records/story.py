@@ -64,7 +64,7 @@ class Gain:
 
     Rebaselines, undos and revokes are not in `attempts`. `accepted` counts attempts that were accepted and still count.
     `revoked` counts attempts that were accepted but were undone or revoked, or are not on the branch. `first` is the
-    oldest accepted attempt with a time on the scale, and `is_whole` is True if no accepted one came before it.
+    oldest accepted attempt with a time on the scale, and `is_whole` is True if no earlier attempt was accepted.
     `peak_share` is the champion's share of the matrix units' peak if it is compute-bound, of the HBM bandwidth if
     memory-bound; None if no record tells.
     """

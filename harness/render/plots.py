@@ -54,7 +54,7 @@ _FAR_ABOVE = 8
 
 
 class _Units(EngFormatter):
-    """Engineering units, with `us` for microseconds as in all other texts here."""
+    """Engineering units, with `us` for microseconds, as in the ratchet's texts."""
 
     ENG_PREFIXES = {**EngFormatter.ENG_PREFIXES, -6: "u"}  # noqa: RUF012
 

@@ -132,7 +132,7 @@ class Grid:
 
     `gap` is the number of blanks between columns, `title_room` the number of blanks added to a title's width.
     Without `is_ruled` there is no ruler below the titles; without `is_cut` a line that cannot be made to fit stays
-    whole. `of_lost_columns` makes the blocks below the table from the numbers of the rows that were cut.
+    whole. `of_lost_columns` makes the blocks below the table from the numbers of the rows whose end was cut off.
     """
 
     columns: Sequence[Column]

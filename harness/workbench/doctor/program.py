@@ -69,7 +69,7 @@ _COMPILATIONS = columns("name=compiled;count;seconds=time;phase;place=called at;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
-    """Figures of a program from its capture, as fractions; None without a capture, and where the capture lacks one."""
+    """Figures of a program from its capture, as fractions; None without a capture, or if it lacks the figure."""
 
     tc: float | None = None
     hbm: float | None = None

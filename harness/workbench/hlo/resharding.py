@@ -217,7 +217,7 @@ def _side(graph: Graph, inside: Computation, product: Instruction, number: int) 
 
 
 def _rows(graph: Graph, inside: Computation, product: Instruction) -> int:
-    """The rows of a product: the left operand's dimensions that are neither summed over nor batches."""
+    """The number of a product's rows: the left dimensions that are neither summed over nor batches; 0 if unknown."""
     left = graph.operand_shape(inside, product, 0)
     if product.contraction is None or not isinstance(left, Array) or None in left.dimensions:
         return 0
@@ -238,7 +238,7 @@ def _has_rows(graph: Graph, shape: TrueShape, rows: int, axes: tuple[str, ...]) 
 
 
 def _place_after(before: Array | None, after: Array | None, place: int | None) -> int | None:
-    """The place of a dimension after a rename: the dimension whose row-major strides include its stride."""
+    """The place that dimension `place` has after a rename, by its row-major stride; None if that is not known."""
     if before is None or after is None or place is None:
         return None
     if before.dimensions == after.dimensions:

@@ -36,7 +36,7 @@ _VALUES: Fields[_Value] = (
 
 
 def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str = "") -> Table:
-    """One row per array: role, its name, order, tiles, padded dimensions, bytes with and without padding, memory."""
+    """One row per array: its role and name, order, tiles, padded dimensions, bytes with and without padding, memory."""
     large = [value for value in values if (value[2].padded_bytes or _SMALL_BYTES) >= _SMALL_BYTES]
     left_out = len(values) - len(large) if len(values) > _MANY else 0
     shown = large if left_out else values

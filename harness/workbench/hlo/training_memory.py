@@ -130,7 +130,7 @@ def memory_tables(
 
 
 def _largest_batch(state: float, model: Transformer, target: Figures, devices: int, *, is_recomputed: bool) -> str:
-    """A sentence on how many sequences fit next to the state, split evenly, and on reaching a larger batch."""
+    """A sentence on the number of sequences that fit next to the state on all devices, and on a larger batch."""
     single = replace(model, batch=1)
     each = single.activation_bytes(is_recomputed=is_recomputed) + single.logit_bytes
     fits = int((devices * target.hbm_bytes - state) // each)

@@ -50,8 +50,8 @@ class InstructionWork:
     """The work of one execution of an instruction; None: not known.
 
     `matmul_flops` is the part of `flops` that the MXU does. `hbm_bytes` are read and written in memory space 0, padding
-    included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed` is True if the only
-    source is the kernel's own cost estimate. `unknown` are the operations whose FLOPs are not known.
+    included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed` is True if `flops` is the
+    kernel's own cost estimate. `unknown` are the operations whose FLOPs are not known.
     """
 
     flops: float | None

@@ -170,7 +170,7 @@ def mfu(
 
     GBS x sequence x FLOPs per token (forward and backward) / (devices x peak x step): protocol, section 6. A step is
     the median over steps and devices. `device_count` None: the devices of the capture. If one of the other arguments
-    is None, only the trace's sum is shown. Raises UsageError `usage` for a number that is not positive.
+    is None, only the trace's sum is shown. Raises UsageError `usage` if one of these is not above 0.
     """
     model = {"--gbs": gbs, "--seq": sequence, "--flops-per-token": flops_per_token}
     for name, value in model.items():

@@ -172,7 +172,7 @@ def grouped_matmul(operation: Operation) -> str | None:
 
 
 def is_exponential(operation: Operation) -> bool:
-    """True for an exponential by itself, or a fusion that the program wrote as one."""
+    """True for an exponential, and for a fusion whose tf_op is one."""
     return category(operation).startswith("exponential") or bool(_EXPONENTIAL.search(operation.framework_name))
 
 

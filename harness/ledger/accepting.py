@@ -86,7 +86,7 @@ def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
     if head == recording.judged_against:
         return None
     if not git.is_ancestor(repository, recording.judged_against, head):
-        return f"{branch} no longer contains the commit that it was judged against, {recording.judged_against[:12]}"
+        return f"{branch} no longer contains {recording.judged_against[:12]}, which the attempt was judged against"
     touched = git.differing_paths(repository, recording.judged_against, head, recording.guarded)
     return f"{', '.join(touched)} changed on {branch} meanwhile" if touched else None
 

@@ -47,8 +47,8 @@ def _left_out(ledger: Ledger, number: int) -> tuple[str, ...]:
         missing = len(history.attempt(ledger.place, number).evidence.unchecked)
         if missing:
             return (
-                f"attempt {number} was rejected for its time, with {missing} of its checks left out, so it may be wrong "
-                "at the contest's own shape; ./ratchet.sh judge runs all checks",
+                f"attempt {number} was rejected for its time, with {missing} of its checks left out, so it may be "
+                "wrong at the contest's own shape; ./ratchet.sh judge runs all checks",
             )
     return ()
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from harness.records import Hint, Row, Source, Statement
 from harness.records.report_words import source_label
 from harness.records.search_state import Advice, Floor, PastAttempt, SearchChampion
-from harness.units import percent, seconds
+from harness.units import percent, quantity, seconds
 
 # The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more than
 # multiply reaches less: closer to the floor, no change of kernel.py has been seen to gain anything.
@@ -49,7 +49,7 @@ def go_on_or_stop(
         return Advice(do="stop", why="floor reached", sentence=f"stop: {last.observation}; {last.suggestion}")
     left = f"up to {percent(floor.gap_fraction)} of the time is left above the {floor.bound_by} floor [{label}]"
     if len(since) >= plateau:
-        sentence = f"stop: {len(since)} attempts in a row brought nothing, though {left}"
+        sentence = f"stop: {quantity(len(since), 'attempt')} in a row brought nothing, though {left}"
         return Advice(do="stop", why="plateau", sentence=sentence)
     if len(since) >= SAME_IDEA_ATTEMPTS:
         numbers = {row.number for row in since}

@@ -61,7 +61,9 @@ def judgement(name: str) -> PlantedVerdict:
     passed = [f"{member.name} {name}".strip() for member in _members(template) for name in weaknesses(member.problem)]
     if passed:
         return PlantedVerdict(outcome="accept", refusal=None, message=f"these pass: {', '.join(passed)}")
-    return PlantedVerdict(outcome="failed", refusal=_CAUGHT, message=f"{len(_names(template))} answers, none passes")
+    return PlantedVerdict(
+        outcome="failed", refusal=_CAUGHT, message=f"{len(_names(template))} wrong answers, none passes"
+    )
 
 
 if __name__ == "__main__":

@@ -120,7 +120,11 @@ class Tool:
                 "maxLength": _LONGEST,
                 "description": "only this part of the answer, such as /tables/0/rows; `cut` in an answer names parts",
             }
-            properties[START] = {"type": "integer", "minimum": 0, "description": "start at this item of the part (0)"}
+            properties[START] = {
+                "type": "integer",
+                "minimum": 0,
+                "description": "start at this item of the part, or character of a text (0)",
+            }
         required = [argument.name for argument in self.arguments if argument.is_required and not argument.also]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 

@@ -160,7 +160,8 @@ def require_committable(repository: Repo, *, may_be_empty: bool = False) -> None
         if not os.access(folder, os.W_OK):
             raise RatchetError(
                 "read-only",
-                f"{folder} cannot be written, and attempts are commits; make it writable for you, or clone the repository",
+                f"{folder} cannot be written, and attempts are commits; make it writable for you, or clone the "
+                "repository",
             )
 
 

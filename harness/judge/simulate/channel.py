@@ -84,8 +84,8 @@ class Channel:
         kind = source, destination, amount, len(ways), for_all
         cycles_of_kind = self._cycles.get(kind)
         if cycles_of_kind is None:
-            # No published time shows how long a transfer inside the chip takes. The time of a transfer to HBM is used,
-            # which is at least as long.
+            # No published time shows how long a transfer inside the chip takes. The time of a transfer from HBM at full
+            # bandwidth is used: we assume that it is at least as long.
             read, written = source == "hbm", destination == "hbm"
             movers = len(ways) if for_all else 1
             cost = read / machine.hbm_read_share + written / machine.hbm_write_share

@@ -278,7 +278,7 @@ def _timed(name: str, run: Simulation) -> TimedRun:
 def _ranged(
     simulation: Simulation, prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> Simulation:
-    """The simulation; if it has no latency because of a vector or the SparseCore, its reason gives a range instead."""
+    """The simulation; if it has no latency because of a vector or the SparseCore, its reason also states a range."""
     if simulation.seconds is not None or not simulation.unknown:
         return simulation
     reason, ends = simulation.unknown[0], None

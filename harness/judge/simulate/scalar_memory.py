@@ -494,7 +494,7 @@ class Memory:
         heappush(self.arrivals.setdefault(target, []), under_way)
 
     def is_away(self, overrides: "int | Unknown") -> bool:
-        """True if a transfer goes to another chip."""
+        """True if a transfer goes to another chip, or to this chip's other core."""
         return destination_of(decided(overrides, "where a transfer goes")) is not None
 
     def send(
@@ -505,7 +505,7 @@ class Memory:
         clock: int,
         line: str,
     ) -> None:
-        """Starts a transfer to another chip. It raises `flags[0]` there, and `flags[1]` here once all bytes have left.
+        """Starts a transfer to another chip or core; it raises `flags[0]` there, `flags[1]` here once all bytes left.
 
         `moved` has the source's memory space, the destination's memory space, the address in HBM if there is one, and
         the number of granules.
@@ -539,7 +539,7 @@ class Memory:
         heappush(self.arrivals.setdefault(here, []), (left, raised, f"{name} to {OTHER_CHIP}", False))
 
     def signal(self, target: "int | Unknown", amount: "int | Unknown", clock: int, line: str) -> None:
-        """Raises a flag of another chip by `amount`."""
+        """Raises a flag of another chip, or of this chip's other core, by `amount`."""
         assert self.port is not None
         number, core, flag = signalled(decided(target, "the target of a signal to another chip"))
         chip = self.port.destination(number, line)
@@ -556,7 +556,7 @@ class Memory:
                 self.port.deliver((self.port.number, core), MEETING, clock, 1, CORE_SIGNAL)
 
     def must_wait(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
-        """True if the flag cannot reach `goal` by the transfers and signals that are in flight to this chip so far.
+        """True if the flag cannot reach `goal` by the transfers and signals that are in flight to it so far.
 
         Moves what other cores have sent to the flag from the inbox to the transfers in flight.
         """

@@ -103,12 +103,12 @@ def flag_of(word: int, granules: int) -> tuple[int, int]:
 
 
 def core_of(word: int) -> int:
-    """The core of the other chip whose flag a transfer raises."""
+    """The core whose flag a transfer raises on its destination chip."""
     return word >> _CORE_BIT & 1
 
 
 def destination_of(overrides: int) -> int | None:
-    """The chip that a transfer goes to; None if the transfer stays on the chip that starts it."""
+    """The chip that a transfer goes to, perhaps the one that starts it; None if the transfer stays on its core."""
     return overrides & _CHIP if overrides & _AWAY else None
 
 

@@ -29,7 +29,8 @@ def most_seconds(module: Module, machine: Machine) -> float | None:
 
     Pieces are the slices of a gather or scatter and the tiles of its arrays, each read and written with the whole
     latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out. None if
-    there is no bound: without calls, for a call in a loop, or for operations other than gathers, scatters and copies.
+    there is no bound: without calls, for a call in a loop or branch, and for operations other than gathers, scatters
+    and copies.
     """
     entry = module.entry
     calls = list(_calls(entry)) if entry is not None else []

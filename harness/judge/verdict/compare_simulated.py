@@ -61,7 +61,7 @@ def rule(
     ratio, effect = candidate_seconds / champion_seconds, policy.minimum_effect
     reach = math.inf if uncertainty is None else deviations(looked_at) * uncertainty
     low, high = max(0.0, ratio * (1 - reach)), ratio * (1 + reach)
-    doubt = "its uncertainty is not recorded"
+    doubt = "which is not recorded"
     if uncertainty is not None:
         doubt = f"{percent(uncertainty)} of the ratio, one sigma"
         if looked_at > 1:

@@ -148,7 +148,7 @@ def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
     digits = max(0, -math.floor(math.log10(missed)) - 2)
     return (
         f"attempt {attempts} since the last accept, look {paired.looks} of at most {len(policy.looks)}: intervals of "
-        f"{percent(1 - missed, digits)}, so that the chance of accepting luck before the next real gain is at most "
+        f"{percent(1 - missed, digits)}, so that the chance of an accept by luck before the next real gain is at most "
         f"{percent(policy.false_accept_rate)}, however many attempts are made"
     )
 

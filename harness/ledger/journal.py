@@ -45,7 +45,7 @@ class Recording:
 class Journal:
     """An attempt that has begun, with all that the next command needs to finish or undo it.
 
-    `branch` is the branch when the attempt began (empty: detached HEAD), `original` the user's kernel.py at that time,
+    `branch` is the branch when the attempt began (empty: detached HEAD), `original` the user's candidate at that time,
     `written_sha256` the hash of each candidate that the ratchet wrote over it.
     """
 

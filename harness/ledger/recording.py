@@ -213,7 +213,7 @@ def _write_file(place: Place, recording: Recording) -> list[str]:
 
 
 def _restore_champion(place: Place, begun: Journal, recording: Recording) -> list[str]:
-    """Puts the champion's kernel.py where the candidate is, unless the user has edited it meanwhile."""
+    """Puts the champion's files in place of the candidate's, unless an edited text would be lost; returns sentences."""
     if recording.restore_blob is None:
         return []
     champion = Candidate(text=git.in_working_tree_form(place.repository, recording.restore_blob, place.kernel))

@@ -25,8 +25,8 @@ class AblatedChange:
       known.
     - `own_seconds` is this change's part of a shared worth: the time without this change and `together`, minus the time
       without only `together`. None if the change was taken out alone, or if a time is not known.
-    - `failure` is how the champion fails if only this change is taken out; if others rely on this change, how it fails
-      without this change and the changes of the same lines. "" if it does not fail.
+    - `failure` is how the champion fails without this change alone or, if other changes share its lines, without it and
+      these; "" if it does not fail.
     - `scratch` is the folder with the judged files, relative to the contest's folder; "" if nothing was judged.
     - `spills` are executed saves of vector registers, `vmem_bytes` the largest need of any call, both without the
       change.

@@ -114,7 +114,7 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None) -> Grid:
 
 
 def _map(sweep: Sweep) -> Drawing:
-    """A heat map: a row for each value of the first constant, a column for each of the second, times over the least."""
+    """A heat map: a row for each value of the first constant, a column for each of the second, time / least time."""
     (down, rows), (across, columns) = sweep.parameters
     by_values = {tuple(value for _, value in setting.settings): setting for setting in sweep.screened}
     times = [setting.seconds for setting in sweep.screened if setting.seconds is not None]

@@ -86,8 +86,8 @@ def score_registers(seen: Observed) -> float | None:
     """The number of registers of float32 scores that one core computes; None if unknown or not attention.
 
     This is the smaller of two estimates: by matmul FLOPs, which include padding to the matrix unit's size, and by
-    exponentials, which include those that rescale sums. It is never below the exponentials that the problem needs,
-    because a register of bfloat16 exponentials holds those of two registers of scores.
+    exponentials, which include those that rescale sums. It is at least the number that the problem needs: exponentials
+    in bfloat16, two in a word, would halve the second estimate.
     """
     if not seen.is_attention or seen.run is None or not seen.run.mxu_flops:
         return None
@@ -168,7 +168,7 @@ def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
         moved = f" ({decimal(line.spilled_bytes / seen.steps, 'B')} a step)" if seen.steps else ""
         words = (
             f"save one pass over the scores: of the lines without a matmul, {line.file}:{line.line} spills "
-            f"most{moved}; do its work on a smaller operand, or fold it into the line that uses it"
+            f"most{moved}; do its work on a smaller operand, or fold it into the line that uses its result"
         )
         return words, "scores", "body", line.cycles / seen.run.cycles if seen.run and seen.run.cycles else None
     slower = _slower_with_fewer(seen)

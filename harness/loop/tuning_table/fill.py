@@ -183,7 +183,7 @@ def rows(
 
 
 def _search(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling) -> str:
-    """A digest of everything that a row depends on. Raises UsageError `bad-condition` if no setting is left."""
+    """A digest of everything that a search depends on. Raises UsageError `bad-condition` if no setting is left."""
     grid = kernel.space(dict(contest.problem.statement().parameters))
     try:
         search_space.allowed(grid, kernel.conditions)
@@ -199,7 +199,7 @@ def _may_pass(row: Row) -> bool:
 
 
 def parameters(kernel: TunedKernel, shape: Shape, chip: str, folder: Path) -> Parameters:
-    """The parameters of the shape's problem. Raises UsageError `bad-shapes` if it states none."""
+    """The parameters of the shape's problem. Raises UsageError `bad-shapes` if its constants make none."""
     return dict(_contest(kernel, shape, chip, folder).problem.statement().parameters)
 
 

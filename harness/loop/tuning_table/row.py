@@ -26,7 +26,7 @@ class Row:
     - `checks` is the number of checks that the best setting passed; 0 if it is unchecked. The reason is in `unchecked`:
       the three fastest fail, or the machine failed.
     - `tried` of the `possible` settings were tried; `looked_at` of their programs had a latency.
-    - `search` is a digest of everything that the row depends on: judge, compiler, kernel, grid, number of trials, seed.
+    - `search` is a digest of all that the search depends on: judge, compiler, kernel, grid, number of trials, seed.
     - `trials` are the tried settings in the order of asking; of an earlier search that this one continued, only those
       with a latency.
     - `refused` are settings that were judged and fail. `kernel_digest` is a digest of the kernel's text and its judge.

@@ -21,7 +21,7 @@ from harness.records.titles import taken_back
 _LARGE_SCORES = ("drawn-far", "drawn-all")
 # If a few thousand numbers are summed in bfloat16, the error is below this many times the tolerance of a float32 sum.
 _NARROW_SUM = 64
-_NOTHING_ELSE = "this saves next to nothing, and no rule finds anything else"
+_NOTHING_ELSE = "this change saves next to nothing, and no rule finds anything else"
 
 
 def hints(
@@ -92,8 +92,8 @@ def _on_narrow_sums(evidence: Evidence) -> str:
     if any(not check.tolerance or (check.error or math.inf) > _NARROW_SUM * check.tolerance for check in wrong):
         return ""
     return (
-        f"keep the sums at {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or the package's option): they are in "
-        f"bfloat16 now, and the tolerance assumes sums in float32{_or_state_it(evidence)}"
+        f"keep the sums at {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or an option of the kernel's "
+        f"package): they are in bfloat16 now, and the tolerance assumes sums in float32{_or_state_it(evidence)}"
     )
 
 

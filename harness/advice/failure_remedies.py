@@ -57,7 +57,7 @@ _BY_KIND = {
     "them before you use the data of the first",
     "overlapping-windows": "let each step write a different block; if two steps need the same values, compute them "
     "in both",
-    "deadlock": "wait for as many bytes as were copied: use the same references in the wait as in the start",
+    "deadlock": "wait for as many bytes as were copied: give the wait the refs of the start",
     "revisited-block": "order the grid so that all visits of an output block follow each other: put the summed axis "
     "last",
     "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names the data that the "
@@ -72,11 +72,12 @@ _BY_KIND = {
     "forbidden-import": "remove the import or name that the sentence above states: no kernel needs such a module",
     "forged-result": "remove the code that writes files or answers in the judge's place; kernel_fn may only run "
     "the kernel",
-    "helper-name": "rename that file; if the name is taken only because that file lies in a folder that Python "
-    "imports from (such as the harness's), move it to another folder, such as kernels/",
+    "helper-name": "rename that file; if the name is refused only for the file's folder, from which Python imports "
+    "(such as the harness's), move the file to another folder, such as kernels/",
     "interpret-mode": "remove interpret=...: the judge itself interprets the kernel",
     "judge-patched": "remove the assignment to an object of another module",
-    "known-jax-bug": "rewrite the operation as the sentence above says, or judge the kernel with the other JAX version",
+    "known-jax-bug": "rewrite the operation as the sentence above says, or judge the kernel with the other "
+    "supported version of JAX",
     "left-behind": "end every thread and process before kernel.py's last line, or start none",
     "no-kernel": "check whether the compiler removed the kernel: its result may be unused, or a constant",
     "no-schedule": "run again; if it fails again, this version of libtpu writes no schedules: install the version in "

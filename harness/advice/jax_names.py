@@ -108,7 +108,7 @@ def remedy(message: str, here: str = "") -> str:
     instead = row.instead.format(name=name, bare=name.removeprefix("TPU"))
     having = [python for python, version in SUPPORTED.items() if has(row, version) and version != here]
     ways = [f"write {instead}"] if instead else []
-    ways += [f"judge it with jax {SUPPORTED[python]}, as --python {python} does" for python in having]
+    ways += [f"judge the kernel with jax {SUPPORTED[python]} (--python {python})" for python in having]
     neither = "" if having else f"; no JAX that is supported here has it ({', '.join(SUPPORTED.values())})"
     return f"JAX has {shown} {releases}{neither}: {', or '.join(ways)}"
 

@@ -305,4 +305,4 @@ def on_change(kinds: tuple[Kind, ...]) -> str:
     if not mixed:
         return ""
     named = f"{', '.join(mixed[:-1])} and {mixed[-1]}"
-    return f"one experiment makes several kinds of change ({named}): if the time changes, nobody knows which caused it"
+    return f"one experiment makes several kinds of change ({named}): if the time changes, nobody knows which one did it"

@@ -16,7 +16,7 @@ from harness.render.series import changed_words, key_words
 from harness.units import change, milliseconds, percent, quantity
 
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
-_LOST = "! the attempt took more time at this member than the champion of its time, although less in the mean"
+_LOST = "! at this member the attempt took longer than the champion of that time, although it gained in the mean"
 _VERDICT_WORDS = {"reject": "rejected"}
 _FAILURE_WORDS = {"timeout": "timed out"}
 _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "link-bound": "links", "latency-bound": "latency"}
@@ -213,7 +213,7 @@ def _note_words(note: Note) -> str:
         came = f"{note.failure_kind}: {note.reason}"
     else:
         came = f"passes, {note.checks_passed} of {quantity(note.checks, 'check')}"
-    return clean(f"after {note.after} champion (attempt {note.attempt}) checked again: {came}")
+    return clean(f"after {note.after}: champion (attempt {note.attempt}) checked again: {came}")
 
 
 def _sentences(shown: TableView) -> Iterator[str]:
@@ -257,7 +257,7 @@ def gain_words(gain: Gain) -> str:
     if gain.factor is None or gain.first_seconds is None:
         alone = "" if gain.is_whole else "; earlier accepted kernels have no time on this scale"
         return f"{last} ms {label}, {counts}{peak}{alone}"
-    way = f"{cell(gain.first_seconds, 'ms')} -> {last} ms {label}, {gain.factor:.2f} times, in {counts}{peak}"
+    way = f"{cell(gain.first_seconds, 'ms')} -> {last} ms {label}, {gain.factor:.2f} times as fast, in {counts}{peak}"
     if gain.is_whole:
         return way
     return f"{way}; from attempt {gain.first}, the oldest accepted one with a time on this scale"

@@ -46,12 +46,12 @@ def test_the_supported_releases_are_those_of_the_lock() -> None:
         (
             "AttributeError: module 'jax.experimental.pallas.tpu' has no attribute 'semaphore'",
             "0.12.0.1",
-            "write pl.semaphore, or judge it with jax 0.10.2, as --python 3.11 does",
+            "write pl.semaphore, or judge the kernel with jax 0.10.2 (--python 3.11)",
         ),
         (
             "AttributeError: module 'jax.experimental.pallas.tpu' has no attribute 'TensorCoreMesh'",
             "0.10.2",
-            "from 0.12.0 on, not in 0.10.2: judge it with jax 0.12.0.1, as --python 3.12 does",
+            "from 0.12.0 on, not in 0.10.2: judge the kernel with jax 0.12.0.1 (--python 3.12)",
         ),
         (
             "ModuleNotFoundError: No module named 'jax.experimental.pallas.gpu'",

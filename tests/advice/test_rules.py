@@ -877,7 +877,7 @@ def test_what_saves_next_to_nothing_takes_no_place_but_where_there_is_nothing_el
     counted = replace(kernel, hlo=replace(kernel.hlo, transpose=1))
     quick = with_run(counted, ops=(kernel_op, replace(op, name="transpose.0", seconds=1e-7)))
     (words,) = advised(quick)
-    assert words.suggestion.endswith("this saves next to nothing, and no rule finds anything else")
+    assert words.suggestion.endswith("this change saves next to nothing, and no rule finds anything else")
     assert words.rule == "copies"
     spilled = advised(with_run(quick, executed_spills=90_000, executed_fills=90_000))
     assert [hint.rule for hint in spilled] == ["spills"]

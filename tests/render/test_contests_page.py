@@ -137,7 +137,7 @@ def test_a_row_opens_the_page_of_its_contest(browser: Browser, index: Path) -> N
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"examples(%2B|\+)refitted\.html$"))
     page.wait_for_selector("html[data-charts=drawn]", state="attached")
-    assert "12.000 -> 3.000 ms [simulated v5e], 4.00 times, in 2 attempts" in page.inner_text("#gain")
+    assert "12.000 -> 3.000 ms [simulated v5e], 4.00 times as fast, in 2 attempts" in page.inner_text("#gain")
     page.close()
 
 

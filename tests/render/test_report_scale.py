@@ -66,7 +66,7 @@ def test_the_page_tells_the_whole_way_on_one_scale(rescaled: Ledger, tmp_path: P
     shown = overview((tmp_path / "page.html").read_text(encoding="utf-8"))
     (group,) = shown["groups"]
     assert [(step["n"], step["s"]) for step in group["steps"]][:2] == [(1, 12e-3), (2, 3e-3)]
-    assert shown["gain"].startswith("12.000 -> 3.000 ms [simulated v5e], 4.00 times, in 3 attempts, 2 accepted")
+    assert shown["gain"].startswith("12.000 -> 3.000 ms [simulated v5e], 4.00 times as fast, in 3 attempts, 2 accepted")
     assert [bool(row["recheck"]) for row in shown["rows"]] == [False, False, False, True, True]
     assert shown["rows"][3]["recheck"].startswith("4-5* judge changed: attempt 2 checked again 2 times")
     assert [row["values"]["seconds"] for row in shown["rows"]] == [12e-3, 3e-3, None, 3e-3, 3e-3]

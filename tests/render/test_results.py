@@ -90,7 +90,7 @@ def test_checks_of_an_unchanged_champion_are_one_line() -> None:
     words = recheck_words(run, 8)
     assert words == "5-8* judge changed: attempt 2 checked again 4 times (1 timed out), 2.700 -> 2.800 ms as recorded"
     assert len(lines(scaled_table(ROWS, 8, NOTES), unfolded=True)) == 9, "eight attempts and a check"
-    assert "after 8 champion (attempt 2) checked again: passes, 22 of 22 checks" in results_table(
+    assert "after 8: champion (attempt 2) checked again: passes, 22 of 22 checks" in results_table(
         shown(ROWS, 8, NOTES, has_all=True), width=100
     )
 
@@ -189,7 +189,7 @@ def test_a_check_that_fails_says_so() -> None:
     text = results_table(shown(ROWS[:2], 2, [bad]), width=100)
     assert "after 8: judge changed: attempt 2 checked again once (1 wrong-result)" in text
     text = results_table(shown(ROWS[:2], 2, [bad], has_all=True), width=100)
-    assert "after 8 champion (attempt 2) checked again: wrong-result: wrong on sinks" in text
+    assert "after 8: champion (attempt 2) checked again: wrong-result: wrong on sinks" in text
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_filters_choose_lines_and_leave_the_story_alone(wanted: Filter, numbers:
     picked = chosen(table, lines(table), wanted)
     assert [entry.first if isinstance(entry, Recheck) else entry.row.number for entry in picked] == numbers  # type: ignore[union-attr]
     text = results_table(shown(ROWS, 8, NOTES, wanted), width=100)
-    assert "5.600 -> 2.800 ms [simulated v5e], 2.00 times, in 4 attempts, 2 accepted" in text
+    assert "5.600 -> 2.800 ms [simulated v5e], 2.00 times as fast, in 4 attempts, 2 accepted" in text
 
 
 def test_a_best_is_one_of_the_scale() -> None:

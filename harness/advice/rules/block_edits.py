@@ -58,7 +58,7 @@ def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit,
     if seen.steps == 1:
         words = (
             f"leave {names} in HBM (a BlockSpec with memory_space=pl.ANY) and fetch the next part with "
-            "pltpu.make_async_copy while the kernel computes with the previous part: a grid of one step fetches whole "
+            "pltpu.make_async_copy while the kernel computes with the current part: a grid of one step fetches whole "
             "blocks before it computes"
         )
         return words, "buffers", "body", ()

@@ -229,7 +229,9 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
         window = misaligned[0]
         sizes = [max(wide, size // wide * wide) for size in window.block_shape[-2:]]
         shape = " x ".join(map(str, window.block_shape[-2:]))
-        suggestion = f"make {window.name}'s block, now {shape}, a multiple of {wide}: {' x '.join(map(str, sizes))}"
+        suggestion = (
+            f"make the sizes of {window.name}'s block, now {shape}, multiples of {wide}: {' x '.join(map(str, sizes))}"
+        )
     return RuleCase(
         observation=f"{there} matmuls in the kernel instead of {expected or each} (Mosaic): they are split",
         suggestion=suggestion,
@@ -382,7 +384,7 @@ def _waited_for(seen: Observed, window: Window) -> float:
     return sum(share for name, share in parts if seen.operand(name) == window.name)
 
 
-@rule("steps executed", "grid", COUNTS, "the steps executed must equal the product of the grid")
+@rule("steps executed", "grid", COUNTS, "as many steps must be executed as the grid has")
 def step_mismatch(seen: Observed) -> RuleCase | None:
     """More or fewer steps ran than the grid has."""
     ran = seen.run.executed_steps if seen.run else None

@@ -151,8 +151,8 @@ def half_filled(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"head_dim {wide} fills {percent(filled, 0)} of a {size} x {size} matrix unit of the "
         f"{seen.report.chip}{done}, so util cannot exceed about {percent(filled, 0)} in this form {seen.label}",
-        suggestion="compute the output transposed (V^T P^T), so that the weights, which are square, fill the unit in "
-        "the second matmul; the first one stays as it is",
+        suggestion="compute the output transposed (V^T P^T): then the weights of the second matmul, P^T, fill the "
+        "unit; the first matmul stays as it is",
         # One of the two matmuls would take `filled` times its present time.
         gain=busy / 2 * (1 - filled) if seen.run else None,
         gain_source=SCHEDULE,

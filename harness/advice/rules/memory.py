@@ -270,7 +270,7 @@ def wide_statistics(seen: Observed) -> RuleCase | None:
         observation=f"stores use {percent(seen.slots('VSTORE'))} of their slots [simulated {seen.report.chip}], and "
         f"maximum and sum of {rows} rows are kept {wide[0].shape[-1]} times each in scratch buffers of "
         f"{' x '.join(map(str, wide[0].shape))}",
-        suggestion=f"keep one of them as {rows} x 1: a column is broadcast where it is used",
+        suggestion=f"keep one of the two as {rows} x 1: a column is broadcast where it is used",
         gain=share,
         gain_source=SCHEDULE,
         # A column saves stores and costs broadcasts.

@@ -53,7 +53,7 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
     elif control_high - control_low > policy.minimum_effect:
         reason = f"the machine is too noisy to show a gain of {percent(policy.minimum_effect)} ({control})"
     else:
-        reason = f"the interval straddles {limit:.4f}: the gain is too small to decide"
+        reason = f"the interval straddles {limit:.4f}: the gain may or may not reach {percent(policy.minimum_effect)}"
     figures = f"time ratio {interval_text(ratio, low, high, pairs)}"
     return Ruling(
         outcome=outcome,

@@ -31,7 +31,7 @@ def rejection(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chi
     run = len(candidate.all_checks)
     slower = "slower" if verdict.time_ratio is None or verdict.time_ratio > 1 else "too slow at a member"
     reason = (
-        f"{slower}, so only {run} of {run + len(candidate.unchecked)} checks were run: its results at the contest's "
-        "own shape were not checked"
+        f"{slower}, so only {run} of {run + len(candidate.unchecked)} checks were run: the kernel's results at "
+        "the contest's own shape were not checked"
     )
     return replace(verdict, outcome="reject", reasons=(*verdict.reasons, reason))

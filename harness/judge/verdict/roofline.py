@@ -179,7 +179,7 @@ def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str
         )
     floor = least_memory_seconds(work, chip)
     if latency_seconds < floor:
-        cached = f" ({decimal(chip.cache_bytes, 'B')} of them cached at most)" if chip.cache_bytes else ""
+        cached = f" (at most {decimal(chip.cache_bytes, 'B')} of them cached)" if chip.cache_bytes else ""
         sentences.append(
             f"the inputs and outputs alone are {decimal(work.minimum_hbm_bytes, 'B')}{cached}, which takes a "
             f"{chip.name} {seconds(floor)} at {decimal(chip.hbm_bytes_per_second, 'B/s')}; the latency is "

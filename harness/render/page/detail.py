@@ -102,7 +102,7 @@ def _search(entry: Entry, attempt: Attempt) -> Plain | None:
             best=attempt.settings,
             came=f" as this attempt: {VERDICTS[attempt.verdict.outcome]}",
             possible=possible,
-            possible_words="in the grid" + (", less what --where left out" * (len(sweep.screened) < possible)),
+            possible_words="in the grid" + ("; the rest was not tried" * (len(sweep.screened) < possible)),
             deviations=entry.deviations,
             level=level,
         )

@@ -69,7 +69,7 @@ def _looked_at(sweep: Sweep) -> tuple[str, str]:
     """The number of programs that the best was chosen from, and a remark."""
     timed = _programs(sweep)
     if sweep.looked_at < timed:
-        return "unknown", "the record is older than this count"
+        return "unknown", "recorded before programs were counted"
     before = ", including those of the search that this one continues" if sweep.looked_at > max(1, timed) else ""
     return count(sweep.looked_at), f"with a latency{before}"
 

@@ -113,7 +113,7 @@ def _tiles(rows: Sequence[TunedRow]) -> list[tuple[str, str, str]]:
         (
             "passed every check",
             f"{entries} of {len(rows)}",
-            "" if entries == len(rows) else "each other row gives its reason",
+            "" if entries == len(rows) else "a row that did not gives its reason",
         ),
     ]
     compared = [(row.ratio, row) for row in rows if row.ratio is not None]

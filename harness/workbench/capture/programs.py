@@ -451,7 +451,7 @@ def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], m
     ]
     if len(arguments) < len(needed):
         missing = ", ".join(needed[len(arguments) :])
-        raise _bad_argument(f"expected --arg, such as 'f32[8,128]', for {missing} too")
+        raise _bad_argument(f"expected --arg, such as 'f32[8,128]', for {missing}, got none")
     for shape, _, dimensions in arguments:
         for axis, count in Counter(axis for axes in dimensions for axis in axes).items():
             if count > 1:

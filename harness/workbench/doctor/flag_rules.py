@@ -125,7 +125,7 @@ _HARMS = (
         "PYTHON_TRACER",
         "the profiler's Python tracer was on: it slows the host, and fills the trace",
         "protocol, section 4",
-        "ProfileOptions.python_tracer_level = 0",
+        "set ProfileOptions.python_tracer_level = 0",
     ),
     Harm("xla_hlo_profile", "every operation is instrumented", "XLA's help"),
     Harm("xla_disable_all_hlo_passes", "the compiler does not optimise", "XLA's help"),
@@ -385,7 +385,7 @@ def unreached_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
     for setting in subject.settings.settings:
         if setting.unreached:
             observation = f"{setting.word} does not reach the library that reads it: {setting.unreached}"
-            remedy = f"Write os.environ[{setting.variable!r}] = ... before JAX is imported: it calls os.putenv too"
+            remedy = f"Write os.environ[{setting.variable!r}] = ... before JAX is imported: this calls os.putenv too"
             yield _finding("putenv", setting, observation, remedy)
 
 

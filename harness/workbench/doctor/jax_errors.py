@@ -12,7 +12,7 @@ _BY_NAME = {
     ),
     "NonConcreteBooleanIndexError": (
         "an array is indexed with a traced mask, so the size of the result depends on values",
-        "keep the size and choose with jnp.where(mask, x, 0), or give jnp.nonzero and the like a size=",
+        "keep the size and choose with jnp.where(mask, x, 0), or pass size= to jnp.nonzero and the like",
     ),
     "TracerIntegerConversionError": (
         "Python needs a traced value as an integer: an index of a list, range(), a shape",

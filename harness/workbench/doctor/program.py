@@ -393,7 +393,7 @@ def _slow_input(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFi
     where = "of a captured step passes with all devices idle"
     if waited is not None:
         where = f"of the second call ({waited:.2g} s) passes while nothing runs and nothing is dispatched"
-    at_work = "meanwhile the host runs the program's Python code, mostly to prepare input"
+    at_work = "meanwhile the host usually prepares input"
     yield _finding("input", f"{share:.0%}", subject, f"{share:.0%} {where}, over {INPUT_TARGET:.0%}: {at_work}")
 
 

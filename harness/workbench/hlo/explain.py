@@ -121,7 +121,7 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
     users = [user.name for user in consumers_of(graph, computation, instruction) if user is not instruction]
     add("used by", ", ".join(users[:6]) + (", ..." if len(users) > 6 else ""))
     add("result of", (computation.name or "the text") if instruction.is_root else "")
-    add("reduced or laid along", ", ".join(map(str, instruction.dimensions)))
+    add("dimensions", ", ".join(map(str, instruction.dimensions)))
     if opcode == "while":
         trips = graph.trips.get((computation.name, instruction.name))
         add("times", "unknown" if trips is None else f"{trips}")

@@ -103,13 +103,13 @@ def collective_tables(
         raise UsageError(
             "no-bandwidth",
             f"expected --bandwidth, because no bandwidth of the links of {target.name} is published; give the B/s of a "
-            "ring in both directions",
+            "ring, both directions together",
         )
     size = math.prod(axes)
     bandwidth = ring_rate * max(1, len(axes))
     took = published_seconds(kind, array_bytes, bandwidth)
     source = f"published for {target.name}: {network.source}" if ring_bandwidth is None and network else "as given"
-    notes = [f"V: bytes of the whole array. W: {decimal(ring_rate, 'B/s')} a ring, in both directions, {source}."]
+    notes = [f"V: bytes of the whole array. W: {decimal(ring_rate, 'B/s')} a ring, both directions together, {source}."]
     if remark:
         notes.insert(0, remark)
     if len(axes) > 1:

@@ -36,7 +36,7 @@ def level_table(name: str, title: str, text: str, top: int) -> Table:
     lines = _PLACES.sub("", text).strip().splitlines()
     shown = lines[: _LINES * top]
     notes = [f"{len(shown)} of {len(lines)} lines are shown (--top)."] if len(shown) < len(lines) else []
-    return table(name, title, "static", "line=text", [(line,) for line in shown], notes, "there is no such text")
+    return table(name, title, "static", "line=text", [(line,) for line in shown], notes, "no text at this level")
 
 
 def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:

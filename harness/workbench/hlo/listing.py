@@ -141,7 +141,7 @@ def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
     if scalars:
         notes.append(f"Left out: {quantity(scalars, 'copy', 'copies')} of scalars and other small values.")
     if left > 0:
-        notes.append(f"Not shown: {quantity(left, 'copy', 'copies')}, prefetches or cheaper than those shown.")
+        notes.append(f"Not shown: {quantity(left, 'copy', 'copies')}, either prefetches or cheaper than those shown.")
     return replace(first, notes=tuple(notes)), *others
 
 

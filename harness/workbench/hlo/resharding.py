@@ -133,7 +133,8 @@ def _read_sum(
         if split is None:
             continue
         users = list(_users(graph, computation, instruction, None))
-        reading = f"every device adds up all {rows:,} rows, though {split.name} has them split along {split.axes[0][0]}"
+        axis = split.axes[0][0]
+        reading = f"every device adds up all {rows:,} rows, though {split.name} has as many, split along {axis}"
         array = _array(instruction)
         spec = _spec([split.axes[0], (), ()][: max(2, len(array.dimensions) if array else 0)])
         remedy = f"split the rows before the product: with_sharding_constraint(x, {spec})"

@@ -111,7 +111,7 @@ def memory_tables(
         rows.append(("together", width, int(total), f"{width} P"))
         notes.append(
             "Activations, the batch and the compiler's workspace come on top (ZeRO, Rajbhandari et al. 2020, 3.1): "
-            "--batch, --seq, --layers and --d-model estimate the first."
+            "--batch, --seq, --layers and --d-model estimate the activations."
         )
     if target is not None:
         each, least = total / devices, math.ceil(total / target.hbm_bytes)
@@ -136,8 +136,8 @@ def _largest_batch(state: float, model: Transformer, target: Figures, devices: i
     fits = int((devices * target.hbm_bytes - state) // each)
     if fits < 1:
         return (
-            f"The state takes {decimal(state, 'B')}, which leaves no room for a sequence on {devices} "
-            f"{target.device}s. Split the state over more."
+            f"The state takes {decimal(state, 'B')}, which leaves no room for a sequence on "
+            f"{quantity(devices, target.device)}. Split the state over more."
         )
     steps = math.ceil(model.batch / fits)
     more = (
@@ -150,7 +150,7 @@ def _layer(model: Transformer) -> Table:
     parts: Sequence[KeptActivations] = (
         *model.parts(),
         KeptActivations("together", "", model.layer_bytes),
-        KeptActivations("recomputed: its input alone", "2 B S D", model.input_bytes),
+        KeptActivations("if recomputed: the layer's input alone", "2 B S D", model.input_bytes),
     )
     notes = (
         "Korthikanti et al. 2022, section 4.1, without dropout. An upper estimate: XLA computes element-wise work "
@@ -182,12 +182,12 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
     others = max(2, devices)
     width = sum(each for _, each in TRAINING_BYTES)
     saved, formula = parameters * width * (1 - 1 / others), f"{width} P (1 - 1/{others})"
-    rows.append(("sharding the state", saved, formula, f"FSDP over {others} devices, on each of them"))
+    rows.append(("sharding the state", saved, formula, f"FSDP over {others} devices: the saving on each"))
     savings = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
     savings.sort(key=lambda row: -row[1])
     notes = [
-        "Each saving is that of one remedy alone, in bytes of one device if nothing is split.",
+        "Each saving is that of one remedy alone, on a device that would otherwise hold the whole model.",
         "Recomputing runs the forward pass twice: 8 FLOPs a parameter and token instead of 6 (2 forward, 4 backward).",
         _SYMBOLS,
     ]
-    return table("remedies", "what would make it smaller", "predicted", _REMEDIES, savings, notes)
+    return table("remedies", "what would take less memory", "predicted", _REMEDIES, savings, notes)

@@ -131,8 +131,8 @@ _STALLS = f"""
             || ', not both (protocol, section 7).' as note
         from kinds where kind in {_WITH_FLAGS} and flight > 0 and waited > {_STALL} * flight
         union all
-        select '~', 'No collective overlaps with other work: {_FUSE} is the base flag (protocol, section 7).' from kinds
-        having bool_and(waited >= flight))
+        select '~', 'No collective overlaps with other work: try the base flag {_FUSE} (protocol, section 7).'
+        from kinds having bool_and(waited >= flight))
     select note from said order by kind"""
 _COLLECTIVES = Analysis(
     name="collectives",
@@ -158,11 +158,11 @@ _COLLECTIVES = Analysis(
         "Bus bandwidth: the array times 2 (n-1)/n (all-reduce), 1 (collective-permute) or (n-1)/n (others), over the "
         "time in flight.",
         "Link bandwidth unknown: no published figures for the links of {unpublished} are known here.",
-        "An axis of {chip}: {both_ways} in both directions of a ring, half of that if the slice does not close "
-        "the ring; {axes} axes. Source: {source}.",
+        "An axis of {chip}: {both_ways} in both directions of a ring together, half of that if the slice does not "
+        "close the ring; {axes} axes. Source: {source}.",
         "Near the link: within 10 %; far below: under half of it (protocol, section 5).{chip_:?}",
-        "The capture has no line of asynchronous operations: in flight is from start to done, so bus is a lower "
-        "bound.{no_line:?}",
+        "The capture has no line of asynchronous operations: in flight is from start to done, so the bus "
+        "bandwidth is a lower bound.{no_line:?}",
         "{unread}",
     ),
     empty=_NONE,
@@ -271,7 +271,7 @@ _LINKS = Analysis(
             sum(seconds) as busy, busy / (select max(seconds) from runs)
         from lanes where lane like 'link to %' group by all order by sum(bytes) desc, 1, 2""",
     notes=(
-        "A transfer that crosses several links is counted at each of them. Of the run: of the longest run of a chip.",
+        "A transfer that crosses several links is counted at each of them. Of the run: as a share of the longest run.",
     ),
     is_optional=True,
 )
@@ -284,8 +284,8 @@ _LARGE = Analysis(
         where c.module = s.module and c.name = s.pair)
             / (select devices from step_counts), used_by from spared s order by place""",
     notes=(
-        "Shown: all-gathers with a tenth or more of the bytes that a module's collectives send, and such all-reduces "
-        "that a sharding constraint may avoid; exposed is the mean over devices.",
+        "Shown: all-gathers with a tenth or more of the bytes that a module's collectives send, and all-reduces of "
+        "that size that a sharding constraint may avoid; exposed is the mean over devices.",
     ),
     is_optional=True,
 )

@@ -54,8 +54,8 @@ _COMPARISON = (
         notes=(
             "Self time per step and device, so that captures of different length can be compared. B/A below 1: B is "
             "faster.{per_step:?}",
-            "Self time per device over whole captures, because one shows no steps: check that both are equally "
-            "long.{no_step:?}",
+            "Self time per device over whole captures, because at least one shows no steps: check that both are "
+            "equally long.{no_step:?}",
             "The devices differ: A ran on {a_kinds}, B on {b_kinds}.",
             "The number of devices differs: {a_count} in A, {b_count} in B.",
         ),
@@ -163,7 +163,7 @@ _REPORT = Analysis(
         from figures old join figures new on old.place = 0 and new.place = 1""",
     notes=(
         "Step time {ratio:c}: the median step of the slowest device. The ratchet's own verdict, not this table, says "
-        "whether that is more than chance.",
+        "whether the difference is more than chance.",
         "A capture without steps and module runs has no step time.{no_step:?}",
         "MXU = FLOPs of matmuls and kernels (XLA's count) / (peak x time of the steps); a lower bound.",
         "The two peaks are figures of different kinds ({peaks}), so their difference is not shown.",

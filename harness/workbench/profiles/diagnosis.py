@@ -109,7 +109,7 @@ RULES = (
             select sum(lost), 'most in ' || arg_max(name, lost) || ', ' || printf('%.1fx', arg_max(ratio, lost))
             from far""",
         reason="beyond 2x: wrong sharding or layout; a kernel: look inside (section 5)",
-        remedy="run `hlo CAPTURE --op NAME` on the first; on a kernel, `xprof gaps`",
+        remedy="run `hlo CAPTURE --op NAME` for the operation; for a kernel, `xprof gaps`",
     ),
     Rule(
         name="bubbles inside kernels",
@@ -150,7 +150,7 @@ RULES = (
                 'spread ' || in_percent(max(spread)) || ' on '
                 || arg_max(b.label, spread) from step_times s join step_summary b using (device)
                 where spread > {IMBALANCE}""",
-        reason=f"steps differ by over {IMBALANCE:.0%} (our rule, with the limit between devices)",
+        reason=f"steps differ by over {IMBALANCE:.0%} (our rule; the limit is that between devices)",
         remedy="look in `xprof steps` for recompilation, input and garbage collection",
     ),
     Rule(

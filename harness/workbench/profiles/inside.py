@@ -131,7 +131,7 @@ INSIDE = Analysis(
     notes=("{note}",),
     empty="the capture shows nothing inside its kernels: a TPU records it only with LIBTPU_INIT_ARGS="
     "--xla_xprof_enable_custom_call_tracing=true and in the mode TRACE_COMPUTE (`ratchet.sh profile --mode "
-    "TRACE_COMPUTE`); for an attempt, `ratchet.sh timeline N` writes the simulated inside",
+    "TRACE_COMPUTE`); for an attempt, `ratchet.sh timeline N` writes a simulated capture that shows it",
 )
 
 

@@ -294,8 +294,8 @@ DIAGNOSE = (
             f"fragmentation (XProf's, at the peak) from {_FRAGMENTATION:.0%} on: our thresholds.",
             "actual/static is 0.85 to 0.95 in the published runs; grown meanwhile: in use at the end minus in use "
             "at the start, that is, allocated and not freed.",
-            "The reading uses the larger of actual and reserved + allocated: runtimes count different memory as "
-            "reserved, and a run whose free memory is overestimated fails.",
+            "The reading uses the larger of actual and reserved + allocated: runtimes differ in what they count "
+            "as reserved, and a run may fail if its free memory is overestimated.",
         ),
         empty=_NO_EVENTS,
     ),

@@ -24,7 +24,7 @@ _NO_DEVICE = (
 _ZERO_IS_UNKNOWN = (
     ("mxu_utilization_percent", "matrix unit used"),
     ("hbm_utilization_percent", "HBM used"),
-    ("memory_bw_utilization_relative_to_hw_limit", "memory bandwidth of the hardware's limit"),
+    ("memory_bw_utilization_relative_to_hw_limit", "memory bandwidth, of the hardware's limit"),
 )
 _DUTY = ("device_duty_cycle_percent", "device duty cycle, while programs run")
 _IDLE = ("device_idle_time_percent", "device idle, of the whole capture")
@@ -180,7 +180,7 @@ def _summary(capture: Capture, scale: float) -> Table:
             (_IDLE[1], None if idle is None else 1 - (1 - idle) * scale),
             *((title, first.fraction(name) or None) for name, title in _ZERO_IS_UNKNOWN),
         ]
-    notes = ["- stands for a figure that XProf does not know, and prints as 0.0 %."]
+    notes = ["- stands for a figure that XProf does not know and shows as 0.0 %."]
     for answer in answers:
         if answer.columns == ("severity", "message"):
             notes += [f"XProf, {str(row['severity']).lower()}: {row['message']}" for row in answer.rows]

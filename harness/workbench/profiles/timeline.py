@@ -87,7 +87,7 @@ _ADVICE = {
     "transfers not overlapped": "double buffering is off or too shallow",
     "host transfers not overlapped": "start them earlier, so that more work runs meanwhile, or offload less",
     "many very short blocks": "blocks are too small",
-    "one very long block": "good if it has enough steps",
+    "one very long block": "fine only if the grid has enough steps",
     "copies": "look for aliasing, layouts and sharding",
     "idle at start and end": "this is fill and drain: the grid is small",
     "large collectives": "check the sharding; set it by with_sharding_constraint or shard_map",

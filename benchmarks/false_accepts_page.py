@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 _INTRO = """# How often a change without a gain is accepted
 
 A measured attempt is accepted if the whole interval of the paired time ratio lies at or below {limit:.2f}. Here the
-same code decides on noise: the loop that asks for more samples, the control, the interval
+judge's own code decides on noise: the loop that asks for more samples, the control, the interval
 (`harness/judge/evaluate/timing/paired_benchmark.py`, `harness/judge/verdict/compare_measured.py`,
 `harness/judge/verdict/sign_test.py`). Only the times are invented, or replayed from records. This command repeats
 everything:
@@ -44,18 +44,19 @@ assumption. The judge looks at the samples after {looks} rounds, until
 - the interval lies at or below {limit:.2f}: accept; or above {limit:.2f}: reject;
 - the rounds or the {budget:.0f} s are used up: inconclusive.
 
-Every look and every attempt is a chance to be lucky, and the total chance is at most the sum. All attempts between two
-accepts share an error rate of {rate:.1%}: the k-th since the last accept, repeats under `--again` included, gets
-rate / (k (k + 1)), in equal parts for the {count} looks. That is {first:.4%} for each look of the first attempt (which
-has no interval before round 14) and {thousandth:.1e} for each look of the thousandth (round 33). These shares add up to
-the rate.
+Every look and every attempt is a chance to be lucky, and the total chance is at most the sum of these chances. All
+attempts between two accepts share an error rate of {rate:.1%}: the k-th since the last accept, repeats under `--again`
+included, gets rate / (k (k + 1)), in equal parts for the {count} looks. That is {first:.4%} for each look of the first
+attempt (which has no interval before round 14) and {thousandth:.1e} for each look of the thousandth (round 33). These
+shares add up to the rate.
 """
 
 _NULLS = """## Attempts that change nothing
 
-{attempts:,} attempts on each machine, each with the largest error rate of the rule, that of the first attempt since an
-accept. The last two columns have the rates of accepts by two common rules on the same noise: `<` compares one time of
-each program; the other accepts if the candidate's median of three times is at least 1 % less than the champion's.
+On each machine {attempts:,} attempts are made, each with the rule's largest error rate: that of the first attempt since
+an accept. The last two columns have the rates of accepts by two common rules on the same noise: `<` accepts if one time
+of the candidate is less than one of the champion; `medians of 3` accepts if the candidate's median of three times is at
+least 1 % less than the champion's.
 """
 
 _LEDGER = """If the attempts are made in one ledger, on the machines in turn, {accepted} of {attempts:,} are accepted.
@@ -66,12 +67,12 @@ gain is as likely to be accepted. Of {attempts:,} such attempts, {edge_rate:.3%}
 
 _SLOTS = """## A slower slot, and loads that differ
 
-Here, too, the candidate changes nothing. But one slot is slower than the others, whatever runs in it; or each load of a
-program is slower or faster by luck while the process lives (it depends on where its buffers lie). The table has the
-standard deviation of that. The control is a separate load of the champion, so it often detects such a machine. No
-number of rounds in one process shows how much the candidate's own load gains by luck: if loads differ by {worst}, more
-attempts than the goal allows are accepted. A few repeats under `--again`, each of which loads anew, tell whether a
-machine is like that.
+Here, too, the candidate changes nothing. On some of these machines one slot of a round is slower than the others,
+whatever runs in it. On the rest, each load of a program is slower or faster by luck as long as the process lives (it
+depends on where the buffers lie); the table has the standard deviation of this luck. The control is a separate load of
+the champion, so it often detects such a machine. No number of rounds in one process shows how much the candidate's own
+load gains by luck: if loads differ by {worst}, more attempts than the goal allows are accepted. A few repeats under
+`--again`, each of which loads the programs anew, show whether loads differ on a machine.
 """
 
 _POWER = """## True gains of {gain:.0%}
@@ -83,9 +84,9 @@ _RECORDED = """## This machine
 
 The whole ratchet made {count} attempts that change nothing with `--on cpu --again` (one more comment in kernel.py each
 time; `benchmarks/false_accepts_loop.py`), on two cores with other work on them: {outcomes}.
-The {rounds:,} rounds are in `benchmarks/data/cpu_pairs.tsv`; a call took {low:.2f} to {high:.2f} ms (5th to 95th
-percentile). The tables above replay them (`this CPU, recorded`) in blocks of {block} rounds, with the three times of
-each round in a new random order.
+The {rounds:,} rounds are in `benchmarks/data/cpu_pairs.tsv`; a call of the champion took {low:.2f} to {high:.2f} ms
+(5th to 95th percentile). The tables above replay the rounds (`this CPU, recorded`) in blocks of {block}, with the three
+times of each round in a new random order.
 """
 
 

@@ -39,30 +39,30 @@ are for fitting, a, c and e for validation; since 2026-11-25, 1 is for fitting t
 all other rows are not read. Twins are rows that differ only in a reduction, in residuals or in how group sizes are
 written; each of them has the strictest purpose among its twins (unused, then validation). Rows that were read before
 twins were grouped keep their place here, but a row with a stricter twin is no longer used for fitting. Of the
-flash-attention forward rows, only the 66 that this page had before and the rows of digit 1 are for fitting.
+flash-attention forward rows, only the rows of digit 1 and 66 that an earlier version of this page had are for fitting.
 Predictions of validation rows are written to `data/fidelity_predictions.tsv` and committed before their times are read:
 the code refuses to read the time of a row without a prediction. Errors of validation rows are those of the predictions,
-whatever the simulator says today. If a constant or rule has changed since the rows were read, they do not validate the
-new simulator, which is given new rows.{ran}
+whatever the simulator says today. Rows that were read before a change of a constant or rule do not validate the
+simulator with this change, which is given new rows.{ran}
 
 {without}"""
 
 _FLOOR = """## How well the published times repeat
 
-The five samples of a row lie within {spread} in the median. But a time is not known that well: some problems were
-published twice for v7x, months apart and with different compilers, and the two times differ by 4.0 % in the median and
-6.5 % at the 90th percentile (backward passes: 3.4 % and 14 %). On v7x no prediction can be expected to come closer. For
-other chips nothing was published twice."""
+In the median row, the five samples lie within {spread} of each other. But a time is not known that well: some problems
+were published twice for v7x, months apart and with different compilers, and the two times differ by 4.0 % in the median
+and 6.5 % at the 90th percentile (backward passes: 3.4 % and 14 %). On v7x no prediction can be expected to come closer.
+For other chips nothing was published twice."""
 
 _DIFFERENCES = """## How the compiled programs differ from the measured ones
 
-- The compiler is today's, not the one of the measurement. For example, today's keeps the transposed V of some attention
-  rows on v6e in VMEM. This saves two passes over HBM: up to a tenth of the time if the sequence is short.
+- The compiler is today's, not the one of the measurement. For example, today's compiler keeps the transposed V of some
+  attention rows on v6e in VMEM. This saves two passes over HBM: up to a tenth of the time if the sequence is short.
 - Copies, gathers, scatters, reductions and reshapes that today's compiler would give to the SparseCore are kept on the
   TensorCore, because the simulator has no latency for the SparseCore.
 - The tables of ragged dot's tiles are constants here; on the device XLA computes them before the kernel runs.
 - Products with transposed weights on v5e and v7x have tile_k and tile_n exchanged, because tokamax read the
-  configuration the other way round when they were published: see `fidelity_compile.py`.
+  configuration the other way round when the times were published: see `fidelity_compile.py`.
 - Chunked cross-entropy with residuals is left out: today's compiler makes two loops, one for the loss and one for the
   residuals, and the published times are those of the program without residuals.
 - Gated linear units of bfloat16 have been left out since 2026-11-24. To convert the product to float32, libtpu 0.0.50.1
@@ -100,16 +100,16 @@ _UNEXPLAINED = """## What is not explained
   at most 7 and 3 % too fast. With 5 % less bandwidth these errors would be half as large, but normalization and gated
   linear units would be further off. XLA's own with float32 rows was 48 to 53 % too slow, and waited for units in 4 of
   10 cycles, until a transposed push of float32 took 4 cycles instead of 8: it has half as many rows as one of bfloat16,
-  and the compiler spaces it so.
+  and the compiler spaces these pushes 4 cycles apart.
 - Products whose weights are float8 (v5p, v6e, v7x) or float4 (v7x), of 64 groups of 20 rows, are 20 % too fast on v5p
   and v6e, and 11 % on v7x. On v6e the kernel is 94 % of the simulated time; waits for transfers are 41 % of the whole,
   waits for units 2 %. On v5p waits for transfers are 3 % and waits for units 13 %. For each megabyte of weights, 0.36
   us (v5p), 0.2 us (v6e) and 0.08 us (v7x) are missing. The compiler is not the reason unless it is older than the two
   that were tried: libtpu 0.0.42.1 and 0.0.50.1 give the same times within 0.4 %.
 - Triangle multiplications without residuals on v7x have published times 14 to 36 % longer than those with residuals,
-  although residuals are additional writes; their simulated times are equal. At 2048 rows those with residuals are
-  within 4 %, and those without are 16 % too fast. On v5p, the published times with and without residuals are equal at
-  384 rows, and all three rows are within 2 %.
+  although residuals are additional writes; the simulated times with and without residuals are equal. At 2048 rows those
+  with residuals are within 4 %, and those without are 16 % too fast. On v5p, the published times with and without
+  residuals are equal at 384 rows, and all three rows are within 2 %.
 - Ragged dot v2 of 256 groups of 7168 x 512 on v7x is 9 and 10 % too fast. Waits for transfers are at most 6 % of its
   time, waits for units more than half.
 - Gated linear units and triangle multiplications on v6e also push float32 weights transposed: they are 2 to 3 % too
@@ -476,10 +476,11 @@ probability: the share "used" of the time and
 time is {plus_minus_seconds(1, 1, is_understood=True):g} times as large, because only 61 % of the 148 earlier
 predictions were within one plus/minus. The share "earned" follows from today's errors of the rows that no constant was
 fitted to (of all rows on a chip with fewer than {statistics.FEW} such rows), each left out in turn; 95 % of the errors
-lie within {mostly / once:.1f} times this share (normal distribution: 2). Short operations take less than
-{1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out" has the shares of {len(left_out)} errors within the
-bounds that the rows of other operations give (aim: {low}, {high}; {_but_for(outside)}). "Over fitted" is the error of
-operations that were left out of a fit, over their error in a joint fit (aim: at most {_LEFT_OUT}; {_but_for(far)})."""
+lie within {mostly / once:.1f} times this share (normal distribution: 2). "Short operations" are rows whose HLO
+operations take less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out" has the shares of
+{len(left_out)} errors within the bounds that the rows of other operations give (aim: {low}, {high};
+{_but_for(outside)}). "Over fitted" is the error of operations that were left out of a fit, over their error in a joint
+fit (aim: at most {_LEFT_OUT}; {_but_for(far)})."""
 
 
 def _is_of_chip(chip: str, point: Point) -> bool:

@@ -25,9 +25,9 @@ NOTES = Path(__file__).parent / "data" / "peers_notes.md"
 ERROR = "error"
 FOUND = """The column `error` has the largest error of a contender's outputs over inputs drawn from the judge's space
 (attention sinks, scores that rise along the keys, common directions, mixtures of scales), in units of the judge's
-tolerance: above 1 the judge refuses the kernel. For it, the best configuration is interpreted on the CPU, with the
-chip's roundings, at a length of 4096 or 8192 with one head or one group. `--errors N` determines the error on N inputs.
-Kernels of ours that fail have no figures."""
+tolerance: above 1 the judge refuses the kernel. To determine the error, the best configuration is interpreted on the
+CPU, with the chip's roundings, at a length of 4096 or 8192 with one head or one group. `--errors N` does this on N
+inputs. Kernels of ours that fail have no figures."""
 
 
 # Our time over the best peer's, by chip and problem, and by the varied constant.
@@ -70,11 +70,11 @@ def _intro(plan: Plan) -> str:
     other = f" and with {plan.other.name}" if plan.other else ""
     return f"""# Our kernels compared with others
 
-Attention forward in bfloat16, head_dim 128, softmax scale 1/sqrt(128): our champions' programs, JAX's
-`flash_attention`, JAX's splash attention and tokamax's splash attention, each at the best of its own configurations,
-compiled by the real TPU compiler without a TPU ({plan.compiler.name}{other})
+This page compares kernels for attention forward in bfloat16 with head_dim 128 and softmax scale 1/sqrt(128): our
+champions, JAX's `flash_attention`, JAX's splash attention and tokamax's splash attention, each at the best of its own
+configurations. All are compiled by the real TPU compiler without a TPU ({plan.compiler.name}{other})
 and executed by this project's simulator.
-**All times are simulated**, except where the column says published. [FIDELITY.md](FIDELITY.md) says how near the
+**All times are simulated**, except in columns titled `published`. [FIDELITY.md](FIDELITY.md) says how near the
 simulator comes to real chips. One command writes this page, with Python 3.12 or newer:
 
     uv pip install -e '.[bench]' && python benchmarks/peers.py --write
@@ -156,9 +156,9 @@ def _aims(plan: Plan, entries: Entries) -> str:
     return f"""## Against the aims
 
 An aim is the largest acceptable ratio of our time to the best peer's. Aims were set before the first attempt. Times and
-ratios are simulated. The uncertainty of a ratio is one standard deviation. A verdict is "within the uncertainty" if
-the ratio is no further than that from the aim. A single time is less certain than a ratio, because programs for one
-problem share errors (FIDELITY.md).
+ratios are simulated. The uncertainty of a ratio is one standard deviation. A verdict is "within the uncertainty" if the
+ratio is no further from the aim than this uncertainty. A single time is less certain than a ratio, because programs for
+one problem share errors (FIDELITY.md).
 
 {table(lines, head)}"""
 
@@ -178,10 +178,10 @@ def operators() -> str:
     head = ["contest", "ours", "best peer", "which", "ours / best peer", "aim", "verdict", "how"]
     return f"""## Other operators
 
-The champions of the other contests, next to the kernels that others ship for the same operands at the same shape. Both
-times are simulated, for the whole module. Ours is the champion's newest time (`rescale`). A peer has one configuration
-to some dozens (last column). `python benchmarks/peers_operators.py --write` makes this table, in the environment in
-which the contests were judged.
+The table compares the champions of the other contests with the kernels that others ship for the same operands at the
+same shape. Both times are simulated, for the whole module. Ours is the champion's newest time (`rescale`). A peer was
+tried with one to some dozens of configurations (last column). `python benchmarks/peers_operators.py --write` makes this
+table, in the environment in which the contests were judged.
 
 {table(lines, head)}"""
 
@@ -357,13 +357,13 @@ def _doubts(plan: Plan) -> str:
 - No time here was taken on a device. The uncertainty of a ratio is one standard deviation:
   {uncertainties}.
   It was derived from published times of tokamax's operations, in other shapes and blocks. This page compares two
-  programs for one problem. Few of the published times form such a pair, and none of these pairs is attention. For v5e
+  programs for one problem. Few of the published times form such pairs, and none of these pairs is attention. For v5e
   only times of grouped products are published.
 - The best of many simulated configurations is more likely than the others to have an error in its favour. All
   contenders are chosen in this way: the peers from 24 configurations or more, ours by the loop, on one chip. If a row
   of ours names constants, they differ from the champion's.
-- The column `useful` has the FLOPs of the two matmuls over pairs that are not masked, as a share of the peak of the
-  hardware that one program occupies: the chip, or on v7x one of its two cores.
+- The column `useful` has the FLOPs of the two matmuls for the query/key pairs that are not masked, as a share of the
+  peak of the hardware that one program occupies: the chip, or on v7x one of its two cores.
 - The grouped problem is not causal. The column `around` has the time that the module spends outside its Pallas
   kernels, its top-level program included. Spills are executed vector register stores. VMEM is the scoped memory of the
   largest kernel.

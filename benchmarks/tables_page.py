@@ -134,22 +134,23 @@ def _losses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
     same = sum(problem.pick is problem.rows[0] for problem in tuned)
     head = ("operation", "chip", "problems", "fastest picked", "within 5 %", "median loss", "90th percentile", "worst")
     text = f"""A problem has one published configuration, so our pick has a published time only if it is that
-configuration. This is so in {same} of {len(tuned)} problems, and they lose nothing. Grouped products, however, are
+configuration. This is so in {same} of {len(tuned)} problems, in which nothing is lost. Grouped products, however, are
 published for two implementations, each with its own winner (for one problem the older implementation
 has two). The pick is the implementation that is faster in the simulator, and the loss is how much longer it takes on
-the device than the faster one there. Of {len(losses)} such problems {_percent(share(losses, LOSS))} lose at most 5 %
-(aim: all, {reached}). The last column has this share if the newer implementation, or the older one, is always chosen:
-always choosing the newer one would be better than our picks. {len(rivals) - len(losses)} more problems are not
-counted: one of their published times may not be read, because that implementation has no simulated time or because the
-row is kept for a later validation (`may_be_read` in fidelity_rows.py)."""
-    return f"""## Where both have published times
+the device than the implementation that is faster there. Of {len(losses)} such problems
+{_percent(share(losses, LOSS))} lose at most 5 % (aim: all, {reached}). The last column has this share if the newer
+implementation, or the older one, is always chosen: always choosing the newer one would be better than our picks.
+{len(rivals) - len(losses)} more problems are not counted: one of their published times may not be read, because that
+implementation has no simulated time or because the row is kept for a later validation (`may_be_read` in
+fidelity_rows.py)."""
+    return f"""## Where both the pick and the published winner have published times
 
 {textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)}
 
 {_markdown(lines, (*head, "within 5 % with always the newer, older"))}
 
-No pick can be more certain than the published times. The five samples of a row lie within
-{_percent(float(np.median([row.spread for row in winners])))} in the median. But some problems were published
+No pick can be more certain than the published times. In the median row, the five samples lie within
+{_percent(float(np.median([row.spread for row in winners])))} of each other. But some problems were published
 twice for v7x, months apart and with different compilers: these two times differ by 4.0 % in the median and 6.5 % at the
 90th percentile (backward passes: 3.4 % and 14 %). For other chips no time was published twice."""
 
@@ -176,7 +177,7 @@ def _untuned(tuned: list[Problem]) -> str:
     head = ("operation", "chip", "problems", "within 3 %", "median, times the pick", "worst")
     return f"""## What tokamax takes untuned, in our simulator
 
-The same comparison for the configuration that tokamax uses if it has no tuned one.
+The table makes the same comparison for the configuration that tokamax uses if it has no tuned one.
 
 {_markdown(lines, head)}"""
 
@@ -218,9 +219,9 @@ Pairs of implementations in which the slower one was picked:
 
 _WHY = """What is known about these misses:
 
-- A pick that is not the published winner is simulated at most 1.7 % faster. This is less than the spread of repeated
-  published times on v7x, so nothing here says that the simulator is wrong. Four of the seven picks differ from the
-  winner in the layout of K on v7x, or in the number of a product's buffers.
+- In the simulator, a pick that is not the published winner is at most 1.7 % faster than the winner. This is less than
+  the spread of repeated published times on v7x, so nothing here says that the simulator is wrong. Four of the seven
+  picks differ from the winner in the layout of K on v7x, or in the number of a product's buffers.
 - In two pairs the simulated time of the newer grouped product is half of its published time (v5p, 1536 x 4096; v6e,
   4096 x 14336). Its configuration names no tiles: the package's own rule chooses them when the product is called. The
   product's other rows on these chips are off by at most 9 %, so the measured tiles were probably not today's; this is

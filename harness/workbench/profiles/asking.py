@@ -23,7 +23,7 @@ _LONGEST_TITLE = 60
 
 
 def schema() -> tuple[Table, ...]:
-    """All tables and views, and their columns; derived ones are marked."""
+    """All tables and views, and the tables' columns; derived columns are marked."""
     tables = [*RECORDED, *map(on_demand, ON_DEMAND)]
     rows = [
         (described.name, f"{described.sentence}{' (made on demand)' if described.rows else ''}") for described in tables

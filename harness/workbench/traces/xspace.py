@@ -28,10 +28,10 @@ Stats = Mapping[str, int | float | str]
 def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
     """The XSpace: a plane `/device:TPU:n` for every core or chip, its ops where XProf's tools look, and all other rows.
 
-    XProf shows only device planes, whose names have no room for more words. Therefore `title` (which contains
-    `simulated`) names the module, and the device type and the other rows say `simulated`. An op without an HLO text is
-    called by its name. The module's run has the core's cycles by cause as statistics. Peaks are those of one core.
-    Offsets and durations are whole picoseconds.
+    XProf shows only planes with a device's name, which cannot say `simulated`. Therefore `title`, which says it, names
+    the module, and the device type and the other rows say it, too. An op without an HLO text is called by its name.
+    The module's run has the core's cycles by cause as statistics. Peaks are those of one core. Offsets and durations
+    are whole picoseconds.
     """
     drawn, space = rows(timeline), new_space(host)
     for number, core in enumerate(sorted({row.number for row in drawn}), 1):

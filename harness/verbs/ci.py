@@ -37,8 +37,8 @@ class Ci(Verb):
         parser.option("--head REF", "the branch or commit with the change (HEAD)", default="HEAD")
         parser.option(
             "--fail-on WHAT",
-            "outcomes that fail the gate, joined by commas: regress, wrong, inconclusive, removed; or nothing "
-            "(default: the first three)",
+            "outcomes that fail the gate, joined by commas: regress, wrong, inconclusive, removed; or the word "
+            "`nothing` (default: the first three)",
             default="regress,wrong,inconclusive",
             complete=_failing,
         )

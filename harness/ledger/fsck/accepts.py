@@ -34,7 +34,7 @@ def without_commit(
         if (number, digits) in in_log:
             notes.append(f"attempt {number} was accepted, but no branch here has its commit")
         elif is_shallow:
-            notes.append(f"{record.where} is an accept, and this shallow clone may lack its commit")
+            notes.append(f"{record.where} records an accept, whose commit this shallow clone may lack")
         elif squashed := _squashing_commit(place, record, filed):
             notes.append(f"attempt {number} was accepted on a branch that was squashed into commit {squashed[:12]}")
         else:

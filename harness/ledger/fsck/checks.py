@@ -123,7 +123,8 @@ def fingerprints(everything: Sequence[HeldAttempt]) -> Iterator[Finding]:
                 "fingerprint",
                 record.where,
                 f"the same kernel.py as in {other.where} was traced to another program under the same key",
-                f"kernel.py depends on something outside it, or a record was edited: replay {record.row.number}",
+                "kernel.py depends on something outside it, or a record was edited: "
+                f"`replay {record.row.number}` traces it again",
             )
 
 
@@ -186,7 +187,7 @@ def branch(
                 "branch-kernel",
                 where,
                 f"its {place.kernel} is not the kernel that its message names",
-                f"checkout {accept.number} brings back the accepted kernel",
+                f"`checkout {accept.number}` brings back the accepted kernel",
             )
         if logged and accept.number > logged[0].row.number and accept.number not in in_log:
             yield finding("accept-not-logged", where, f"{place.log_ref} does not have the attempt", fetch(place))

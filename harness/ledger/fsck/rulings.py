@@ -78,8 +78,8 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
 
 def _remedy(record: HeldAttempt) -> str:
     return (
-        f"the record or its evidence was edited: replay {record.attempt.number} judges its kernel.py again; a log from "
-        "a clone that you trust has the original"
+        f"the record or its evidence was edited: `replay {record.attempt.number}` judges its kernel.py again; a log "
+        "from a clone that you trust has the original"
     )
 
 

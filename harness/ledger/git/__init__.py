@@ -68,7 +68,7 @@ def open_repository(path: Path) -> Repo:
         raise RatchetError(
             "bare-repository",
             f"{repository.git_dir} is itself laid out as a git directory, which no working tree is. Name another "
-            "folder with -C: if this one came with a clone, its configuration could run any program",
+            "folder with -C: if this folder came with a clone, its configuration could run any program",
         )
     top = str(repository.working_tree_dir)
     overrides = environment_here(str(repository.git_dir), _common_directory(str(repository.git_dir)), top)

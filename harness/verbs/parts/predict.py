@@ -99,7 +99,7 @@ def _transformer(arguments: Namespace) -> Transformer | None:
     if all(value is None for value in needed.values()) and all(getattr(arguments, name) is None for name in others):
         return None
     if missing := [f"--{name.replace('_', '-')}" for name, value in needed.items() if value is None]:
-        raise UsageError("usage", f"expected {' and '.join(missing)} too: activations are those of a whole model")
+        raise UsageError("usage", f"expected {' and '.join(missing)} too: activations are counted for a whole model")
     return Transformer(
         batch=arguments.batch,
         sequence=arguments.seq,
@@ -125,8 +125,8 @@ def _shapes(arguments: Namespace) -> tuple[Table, ...]:
         if len(unsized) != 1:
             raise UsageError(
                 "usage",
-                "--groups gives the size of one axis: expected one axis of the arrays that --mesh does not name, such "
-                f"as model in bf16[4096@model,8192], got {', '.join(sorted(unsized)) or 'none'}",
+                "--groups gives the size of one axis: expected the arrays to have one axis that --mesh does not name, "
+                f"such as model in bf16[4096@model,8192], got {', '.join(sorted(unsized)) or 'none'}",
             )
         axis = unsized.pop()
         mesh[axis] = replica_groups.size

@@ -27,7 +27,7 @@ from harness.workbench.tables import table
 
 _MODE: TraceMode = "TRACE_COMPUTE"
 _LISTENS_BEYOND_LOOPBACK = (
-    "JAX's server listens on all interfaces of this machine, not only on loopback, and JAX offers nothing else: "
+    "JAX's server listens on all interfaces of this machine, not only on loopback, and cannot be told otherwise: "
     "whoever reaches the port can capture what runs here"
 )
 

@@ -68,7 +68,7 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
         target = with_mesh(chip(evidence.chip), evidence.problem.mesh)
         return _judged(folder, evidence, target, f"attempt {number}", f"{number:04d}", member, candidate)
     if member is not None:
-        raise UsageError("usage", "--member is for a suite: a directory of dumps is of one program")
+        raise UsageError("usage", "--member is for a suite: a directory of dumps holds one program")
     if not Path(what).is_dir():
         is_program = what.partition(":")[0].endswith(".py")
         way = "; `ratchet.sh simulate MODULE.py:FUNCTION` simulates a function of a file" if is_program else ""

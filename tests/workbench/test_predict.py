@@ -273,7 +273,7 @@ def test_figures_given_by_hand_are_said_to_be(capsys: pytest.CaptureFixture[str]
         (["memory", "--parameters", "7e9", "--devices", "4"], "expected --chip with --devices"),
         (["shapes"], "expected per-device shapes of arrays"),
         (["shapes", "X[4@m]"], "expected the size of the axis m of X[4@m]"),
-        (["shapes", "X[4]", "--groups", "{{0,1}}"], "expected the arrays to have one axis of the arrays"),
+        (["shapes", "X[4]", "--groups", "{{0,1}}"], "expected the arrays to have one axis"),
         (["shapes", "X[4@m]", "--groups", "{{0,1},{2}}"], "expected --groups of one size"),
         (["weather"], "invalid choice"),
     ],

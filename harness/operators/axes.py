@@ -115,8 +115,8 @@ class Operator(ABC):
     def second_shape(self: Own, small: Own) -> Own | None:
         """The reduced problem with some lengths 1.5 times as long, so that numbers of blocks are not powers of two.
 
-        Of the lengths along one axis only the longest are changed, and only if they stay below their full length. None
-        if nothing changes.
+        Of the lengths along one axis only the longest are changed, and only if they stay below their full length.
+        Counts become `fewer` at most. None if no length changes.
         """
         changes = {}
         for name, field_axis in self._axes.items():

@@ -83,7 +83,7 @@ def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:
 
 
 def shifted_blocks(length: int, most: int, size: int, random: np.random.Generator) -> tuple[range, ...]:
-    """`blocks`, shifted by a random number of positions, so that the first block is shorter and one more may be needed.
+    """`blocks`, shifted by a random number of positions: the first block may be shorter, and one more may be needed.
 
     No block is shorter than 8 positions (or than `size` or `length` if that is less): values at so few positions may by
     chance be zero or have no weight, and then a change to them moves no output. A shorter remainder belongs to the
@@ -98,9 +98,10 @@ def shifted_blocks(length: int, most: int, size: int, random: np.random.Generato
 def drawn_border(length: int, random: np.random.Generator, within: range | None = None) -> int:
     """A random position from 1 to `length` - 1 at which no block of 64, 128 or a multiple of these ends.
 
-    At least a quarter of each such block lies on either side of the position. That is enough for rows that wrongly
-    depend on other rows of their block to differ by more than rounding. On an axis shorter than 128 the blocks are the
-    largest power of two that fits and half of that. `within` limits the position if such positions exist there.
+    At least a quarter of its block of 64, and of its block of 128, lies on either side of the position. That is enough
+    for rows that wrongly depend on other rows of their block to differ by more than rounding. On an axis shorter than
+    128 the blocks are the largest power of two that fits and half of that. `within` limits the position if such
+    positions exist there.
     """
     block = _largest_block(length)
     at = np.arange(1, length)

@@ -35,7 +35,7 @@ class Surveying(Protocol):
 def standing_out(
     problem: object, inputs: Sequence[Values], outputs: Sequence[Values], compared: Rows, seed: int
 ) -> Rows:
-    """The rows with the largest errors among those that are not `compared`, sorted; none if all are compared."""
+    """The rows with the largest errors among those that are not `compared`, sorted; none without a survey."""
     total = row_count(outputs)
     if len(compared) == total or not isinstance(problem, Surveying):
         return compared[:0]

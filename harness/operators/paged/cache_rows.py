@@ -69,7 +69,7 @@ class CacheRows(Formula):
         return ("y",)
 
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
-        """Pieces of new rows, each in a page of its own; in the timed call they are equally long and successive.
+        """Pieces of new rows, each in a page of its own; in the timed call, equally long and without gaps in NEW.
 
         In the family in-order they also fill the beginnings of successive pages. In all other calls their lengths
         differ widely, they come in any order and with gaps, and the columns beyond COUNT hold pieces too.

@@ -112,7 +112,7 @@ class _Waits:
     def stuck(self, memory: Any) -> str:
         """A text that says what each core waits for; "" if a core can go on, or if this is not known.
 
-        A core that goes on first ends its wait. So if no wait has ended since the start of this call, all cores waited
+        Before a core goes on, it ends its wait. So if no wait has ended since the start of this call, all cores waited
         during the whole call.
         """
         ended, stuck = self.ended, self._stuck()

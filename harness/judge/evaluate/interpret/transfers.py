@@ -78,7 +78,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         clock: Any = getattr(starting.clock, "clock", starting.clock)
         with turn:
             ends = self.__dict__.setdefault("_ends_of_transfers", np.zeros_like(clock))
-            # A component is free if the core that starts this transfer has waited for the end of its last transfer.
+            # A component is free if the core that starts this transfer has waited for the component's last transfer.
             free = np.flatnonzero(clock[self.num_cores :] == ends[self.num_cores :])
             if len(free):
                 place: int = self.num_cores + int(free[0])

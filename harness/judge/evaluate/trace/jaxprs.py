@@ -139,7 +139,7 @@ def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
 
 def without_names(jaxpr: Jaxpr) -> Any:
-    """The debug information without names, whose number JAX would compare with that of added or removed parameters."""
+    """The debug information without names: JAX compares their number with that of the parameters, which has changed."""
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 

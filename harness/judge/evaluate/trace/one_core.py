@@ -201,7 +201,7 @@ def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
 
 
 def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
-    """`failed`; if these sources of a candidate name devices or cores that do not exist, a Rejected with this cause."""
+    """`failed`, or for import and trace errors of sources that name absent devices or cores a Rejected that says so."""
     if failed.failure.kind not in ("import-error", "trace-error"):
         return failed
     named = {name for source in sources for name in _named(source)}

@@ -252,7 +252,7 @@ def page(planned_edits: Sequence[Edit], gate: Gate, again: int, differ: Sequence
             f"Made by `benchmarks/gate.py` with jax {here.jax}, libtpu {here.libtpu}; times are simulated for v5e.",
             "One `ci` run at the default threshold (1 %) judged edits to the attention, matmul and RMSNorm templates.",
             '"Elsewhere" is another clone with another home, locale and time zone, on one CPU of the same machine.',
-            'In the second table, "is" has the effect of the edit, and "outcome" the one that `ci` reports.',
+            'In the second table, "is" has the true effect of an edit, and "outcome" the effect that `ci` reports.',
             "",
             tabulate(table, ["what", "count"], "pipe"),
             "",

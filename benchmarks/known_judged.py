@@ -43,8 +43,8 @@ _MADE_BY = (
     "kernel, and is judged with all checks for v6e, or for the chip named after the operation. *right*: accepted. "
     "*refused rightly*: the package has a fault, in the file and line that are named. *refused wrongly*: the "
     "kernel is right, or nothing shows that it is wrong. *not tried*: the last column says why. Times are simulated, "
-    "at these small shapes. With `--keep` and words after `--only`, only the rows with these words are judged anew; an "
-    "earlier judge judged the others."
+    "at these small shapes. With `--keep` and words after `--only`, only the rows with these words are judged anew; "
+    "the other rows are an earlier judge's."
 )
 _NOT_TRIED = ("not stated", "not tried")
 _LONGEST = 300

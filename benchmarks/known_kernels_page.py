@@ -16,7 +16,7 @@ _REASONS = "## Reasons and remarks"
 _LONGEST_REASON = 400
 _MADE_BY = (
     "Made by `python benchmarks/known_kernels.py {arguments}`. With `--keep` and fewer words after `--only`, the "
-    "command makes only the rows with these words anew; the others may have been made with another limit. "
+    "command makes only the rows with these words anew; the other rows may have been made with other options. "
     "A kernel *enters* if the judge's static rules admit it (`?`: not known). Its results are not checked here, "
     "but in a contest ([KNOWN_KERNELS_JUDGED.md](KNOWN_KERNELS_JUDGED.md)). Times are simulated; `*`: something "
     "was not understood or is assumed, `†`: not compiled as it is shipped, `‡`: compiled by another JAX, because "

@@ -46,8 +46,8 @@ direction of the busiest link. The bound is the time that this link needs for th
 reach, 86 % of the link's own rate (harness/chips has the sources).
 
 To explain the time over the bound, the same schedule is simulated with hops that take no time, and then also with
-transfers within a chip that take no time. `hops` and `HBM` are the time that each of these saves, `rest` is the time
-that remains (arithmetic, barriers, links that wait for each other), each in percent of the bound.
+transfers within a chip that take no time. `hops` and `HBM` are the times that these two changes save, `rest` is what
+remains of the time over the bound (arithmetic, barriers, links that wait for each other), each in percent of the bound.
 
 The published time comes from a straight line that others fitted to their measurements. On v6e the time of a hop is
 fitted to the fixed part of this line, so the published time confirms only the rate. On v5p the line was used for the
@@ -265,9 +265,10 @@ def page() -> str:
         disable_numparse=True,
     )
     cost = (
-        "\n## What simulating several chips costs\n\nCPU time of simulating XLA's product of gathered rows "
-        "(`multiplied` in benchmarks/sharded_programs.py), and of the same\nproduct alone on one chip. Each figure is "
-        "the least of three simulations, all of them in one run. Aim: a ratio of at\nmost 10 for 16 chips.\n\n"
+        "\n## What simulating several chips costs\n\nThe table has the CPU time of simulating XLA's product of "
+        "gathered rows (`multiplied` in\nbenchmarks/sharded_programs.py), and of the same product alone on one chip. "
+        "Each figure is the least of three\nsimulations, all of them in one run. Aim: a ratio of at most 10 for 16 "
+        "chips.\n\n"
     )
     return f"{_HEAD}{table}\n{_NOTES}{cost}{_cost()}\n"
 

@@ -163,7 +163,7 @@ class _Texts:
     def text(self, file: str, before: int | None, after: int | None) -> str:
         """The text of the line `after`, or of `before` if `after` is None; "" for a package's file.
 
-        If `file` is "", the text says that these cycles belong to no line.
+        If `file` is "", the text says that the cycles belong to no line.
         """
         if not file:
             return _NO_LINE

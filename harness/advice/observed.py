@@ -118,7 +118,7 @@ class Observed:
 
     @property
     def link_seconds(self) -> float:
-        """The least time for the bytes that come to a chip from others; 0 for one chip."""
+        """The least time for the bytes that come to a chip from other chips; 0 for one chip."""
         return self.report.communication.floor_seconds if self.report.communication else 0.0
 
     def share(self, cycles: float) -> float:

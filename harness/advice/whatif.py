@@ -1,4 +1,4 @@
-"""A schedule on a machine with one resource scaled (a what-if): a shorter time shows that this resource limits it."""
+"""A schedule on a machine with one resource scaled (a what-if): the change of time shows how far this limits it."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -19,8 +19,7 @@ Schema history
     candidate may hold helper modules behind its kernel.py.
 8   Work names the dtype of its matmuls' operands (`matmul_dtype`).
 9   Suites: a statement may have `members` and `may_lose`; evidence, a verdict and its resimulations may have `members`.
-10  A sweep has the number of programs from which the best was chosen, and an attempt the number of programs that it
-    counts as (both `looked_at`).
+10  A sweep and an attempt have the number of programs from which the best was chosen (`looked_at`).
 11  A key has `timing` and `checks` in place of `judge`, and the digest of a row stands for the timing key alone.
 12  A row has the number of programs that it is the best of (`looked_at`). A row and a simulation have the digest of
     the schedule (`schedule`). A failure says whether it is an error of the program.
@@ -121,7 +120,7 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
 
 
 def decode_attempt_row(data: bytes, where: str) -> Row:
-    """The row stored with the attempt in `data`. Raises RecordError, `corrupt-record` also if no row is stored."""
+    """The row stored with the attempt in `data`. Raises RecordError, of kind `corrupt-record` if no row is stored."""
     return _convert(_document(data, where)["row"], Row, where)
 
 

@@ -1,4 +1,4 @@
-"""One attempt at a time per repository: a lock that the kernel frees when its holder dies.
+"""One attempt at a time per repository: a lock that the operating system frees when its holder dies.
 
 `flock` is a promise between processes of one machine. On a network file system it holds only
 where the server passes locks on (NFSv4 usually does, NFSv3 and some cluster file systems do not).

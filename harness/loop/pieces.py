@@ -63,7 +63,7 @@ class Pieces:
         return (*self.asked, *self.later)
 
     def without(self, pieces: Sequence[Piece]) -> Candidate | None:
-        """The champion's text without `pieces`, taken out newest first; None if others touched the same lines."""
+        """The champion's text without `pieces`, taken out newest first; None if other changes touch the same lines."""
         if not pieces:
             return self.candidate
         first, *rest = sorted(pieces, key=self.every.index)

@@ -18,7 +18,7 @@ def untried(
     others: Mapping[int, Candidate],
     screened: Sequence[tuple[int, Settings]],
 ) -> tuple[tuple[Hint, ...], tuple[str, ...]]:
-    """The hints on `candidate` without those whose every edit was tried in it, and a sentence on each left out.
+    """The hints on `candidate` without those whose every edit was tried in it, and a sentence on each hint left out.
 
     `others` are the attempts' candidates. `screened` are the settings that sweeps tried, each with the attempt of its
     sweep.

@@ -235,8 +235,8 @@ class Simulation:
     has integer inputs; all other fields are of the first run. `schedule` is a digest of the bundles, equal for equal
     bundles; "" in older records. If several `chips` run the program together, the figures are those of the chip that
     ends last; `links` is the traffic between all of them, and `link_wait_cycles` is how long that chip waits for
-    others. `range_seconds` is the least and the most time of a program that has no latency because the SparseCore does
-    a part of it (judge/simulate/sparse_core.py), if both are known.
+    other chips. `range_seconds` is the least and the most time of a program that has no latency because the SparseCore
+    does a part of it (judge/simulate/sparse_core.py), if both are known.
     """
 
     chip: str

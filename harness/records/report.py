@@ -115,9 +115,9 @@ class CycleShares:
 class Communication:
     """The waits of several chips for each other, simulated except `floor_seconds`, the least time that links allow.
 
-    `exposed_seconds` is how long the chip that ends last waits for others. `busiest` is the direction of a link that
-    carries most; `needed_bytes` are the bytes that it would have to carry if all links of a chip shared the bytes that
-    come to the chip.
+    `exposed_seconds` is how long the chip that ends last waits for other chips. `busiest` is the direction of a link
+    that carries most; `needed_bytes` are the bytes that it would have to carry if all links of a chip shared the bytes
+    that come to the chip.
     """
 
     chips: int

@@ -12,7 +12,7 @@ SHORT_STEP_SECONDS = 1e-6
 
 
 def larger_key_block(seen: Observed) -> Edit | None:
-    """Attention's key/value block, four times or else twice as large; None if neither fits or helps, or without one."""
+    """Attention's key/value block, four times or else twice as large; None without one, or if neither fits or helps."""
     if not seen.is_attention:
         return None
     key = seen.inputs[1]

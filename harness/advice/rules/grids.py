@@ -175,7 +175,7 @@ def _time_of_work(seen: Observed, factor: float) -> float:
     """The largest share of the time that is saved by doing the arithmetic once instead of `factor` times.
 
     Arithmetic takes the share of the time in which the most used unit works (without a run: the traced work at the
-    peak). Transfers go on next to it: if they take longer, less arithmetic saves nothing.
+    peak). Transfers overlap with arithmetic: if they take longer, less arithmetic saves nothing.
     """
     used = max((unit.used_fraction for unit in seen.report.units if unit.name in _ARITHMETIC), default=None)
     if used is None:

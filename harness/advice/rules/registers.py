@@ -196,7 +196,7 @@ def _halving_edits(seen: Observed) -> tuple[Edit, ...]:
 
 
 def _slower_with_fewer(seen: Observed) -> Row | None:
-    """The last earlier attempt that spilled less but took longer, or None. If it exists, fewer spills do not help."""
+    """The last earlier attempt that spilled less but took longer, or None. It shows that fewer spills do not help."""
     now = seen.run.executed_spills if seen.run else 0
     rows = (row for row in reversed(seen.previous) if row.spills is not None and row.seconds is not None)
     return next((row for row in rows if (row.spills or 0) < now and (row.seconds or 0.0) > seen.seconds), None)

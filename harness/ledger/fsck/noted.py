@@ -65,7 +65,7 @@ def _wrong_checks(note: Note, last: int) -> Iterator[str]:
 
 
 def _wrong_figures(note: Note, record: HeldAttempt) -> Iterator[str]:
-    """Sentences on impossible figures and, if the problem is still the recorded one, on those at odds with the time."""
+    """Sentences on impossible figures, and on figures at odds with the time if the problem is the recorded one."""
     statement = record.attempt.evidence.problem
     if (note.util or 0.0) > 1 or (note.gap_fraction or 0.0) < 0:
         yield f"its time is impossible: util {note.util}, gap {note.gap_fraction}"

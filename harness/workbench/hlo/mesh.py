@@ -47,7 +47,7 @@ def _edges(sizes: Sequence[int]) -> set[int]:
 
 
 def axes_of_pairs(pairs: Sequence[tuple[int, int]], mesh: Mesh | None) -> tuple[str, ...]:
-    """The axes along which devices send to others, i.e. in which the two devices of some pair differ."""
+    """The axes along which devices send: those in which the two devices of some pair differ."""
     if mesh is None or any(not 0 <= device < mesh.devices for pair in pairs for device in pair):
         return ()
     places = [(mesh.place(source), mesh.place(target)) for source, target in pairs]

@@ -123,7 +123,13 @@ def _out_of_memory(full: OutOfMemory, name: str) -> Table:
         )
     fields, why = _IN_KERNEL if is_kernel else _LARGEST, " ".join((*notes, "The message names no allocation."))
     return table_of(
-        "out_of_memory", f"what did not fit into {space}, by {name}", "static", fields, full.largest, notes, why
+        "out_of_memory",
+        f"what did not fit into {space}, according to {name}",
+        "static",
+        fields,
+        full.largest,
+        notes,
+        why,
     )
 
 
@@ -132,7 +138,7 @@ def _refused(asked: Refused, name: str) -> Table:
     free = "" if asked.free_bytes is None else f", and {decimal(asked.free_bytes, 'B', 2)} were free"
     what = "a program" if asked.is_program else "an array"
     row = (asked.bytes, asked.free_bytes, what, _REFUSED_REMEDY[asked.is_program])
-    title = f"what did not fit into the device's memory, by {name}"
+    title = f"what did not fit into the device's memory, according to {name}"
     columns = "bytes=size;free_bytes=free;what;remedy=what to do!"
     return table("refused", title, "static", columns, [row], [f"A{what[1:]} of {size} was to be allocated{free}."])
 

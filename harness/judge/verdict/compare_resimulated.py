@@ -82,11 +82,11 @@ def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
     if worst.name == OTHER_WAY:
         return (
             "the gain depends on the contest's assumption on branches (ASSUME): under the opposite assumption the "
-            f"candidate takes {_times(worst)}; make a change that gains under both, or measure on a device"
+            f"candidate takes {_times(worst)}; make a change that gains under both assumptions, or measure on a device"
         )
     return (
         f"the gain depends on an uncertain constant of the simulator: under {worst.name} the candidate takes "
-        f"{_times(worst)}; make a change that gains under both, or measure on a device"
+        f"{_times(worst)}; make a change that gains there too, or measure on a device"
     )
 
 

@@ -45,7 +45,7 @@ ROOFLINE = Analysis(
         from times, peaks, whole""",
     notes=(
         "The verdicts cover {covered:%} of the time: {without:%} of the time has no prediction (collectives, "
-        "transfers, loops, no counts).",
+        "transfers, loops, operations without counts).",
         "Predicted = max(FLOPs/peak, bytes/bandwidth), with one device's peaks from the capture: {peak}.",
         "Within 10 % fine, within 2x look, beyond 2x wrong sharding or layout (protocol, section 5).",
         "Too fast: XLA counts bytes that stay in VMEM as well, and FLOPs before simplification; the predicted time of "

@@ -180,8 +180,8 @@ _FINDING_TABLES = (
             from findings, whole, step_counts""",
         notes=(
             "{most:%} of the time is {first}: nothing else matters until that is smaller.",
-            "Seconds are summed over {devices}; shares are of the time of operations; findings may count the same "
-            "seconds.",
+            "Seconds are summed over {devices}; shares are of the time of operations; two findings may count the "
+            "same seconds.",
             "Findings left out because they cost less than 0.1 % of the time: {small}.",
         ),
         empty="no rule finds anything that costs a thousandth of the time",
@@ -237,7 +237,10 @@ _CHECKLIST = Analysis(
                 case when value is null then 'unknown' when value <= most then 'fine' else 'look' end from shares
             union all
             select 5, 'memory near the estimate', $memory, '2x', $memory_verdict from sums) order by place""",
-    notes=("The five checks of the published analysis (protocol, section 5); gaps and copies by sections 3 and 6.",),
+    notes=(
+        "The five checks of the published analysis (protocol, section 5); limits for gaps and copies: sections 3 "
+        "and 6.",
+    ),
     empty="nothing ran",
 )
 _COMPARED = Analysis(

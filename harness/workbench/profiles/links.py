@@ -54,10 +54,10 @@ def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
         rows.append(("all runs", "run_path", f"{base}/?{query({'run_path': above})}"))
     notes = [
         "Pages from `input pipeline` on need data that not every capture has: steps, hardware counters, several hosts.",
-        f"Addresses by `run` work only if the server serves the log directory {place.log_directory}: ratchet.sh "
+        f"Addresses found by `run` work only if the server serves the log directory {place.log_directory}: ratchet.sh "
         f"serve {place.log_directory}"
         if not isinstance(first, Remote)
-        else f"Addresses by `run` work, because {base} lists the run.",
+        else f"Addresses found by `run` work, because {base} lists the run.",
         "HLO op stats and the roofline page draw with a library from the web; `xprof ops` and `xprof roofline` "
         "print the same without it.",
     ]

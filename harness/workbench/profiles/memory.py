@@ -385,7 +385,7 @@ DIAGNOSE_PLANNED = (
             "No optimizer state is alive: for inference expect 2 bytes a parameter (bf16).{none:?}",
         ),
         origin="mixed",
-        empty="no argument of {module} is called a parameter",
+        empty="no argument of {module} is by its name a parameter",
     ),
     _planned(
         name="activations",

@@ -188,7 +188,7 @@ _HOST_TRANSFERS = Analysis(
     notes=(
         "`rate`: over the transfers that are waited for. `in flight`: includes time in a queue behind others. `at the "
         "link`: {link_words}.",
-        "Time waited is exposed: start the transfers earlier, so that more work runs meanwhile (prefetch), or offload "
+        "Waited time is exposed: start the transfers earlier, so that more work runs meanwhile (prefetch), or offload "
         "less.",
     ),
     is_optional=True,

@@ -69,7 +69,7 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     options = database.options
     notes = [
         "Time is self time, summed over devices. Of a useful operation on padded values, only "
-        "the padding's share (by bytes) counts; this is an upper bound."
+        "the padding's share (by bytes) counts, as an upper bound."
     ]
     if not options["is_whole"]:
         notes.append("Without the capture's modules, the inside of a fusion, such as a cast, is not known.")

@@ -30,7 +30,8 @@ class Fsck(Verb):
         parser.flag("--replay", "judge the champion again, and report what differs")
         parser.option(
             "--signed-by SIGNERS",
-            "report records not signed by SIGNERS, a file of allowed signers (SSH) or an OpenPGP key's fingerprint",
+            "also report records that SIGNERS did not sign: a file of allowed signers (SSH), or an OpenPGP key's "
+            "fingerprint",
         )
         parser.json("the findings as JSON")
         parser.quiet()

@@ -99,7 +99,7 @@ class Candidate:
 
     @property
     def constants(self) -> Settings:
-        """The constants that `set` can change and their literals, in their order; empty if the text is not Python."""
+        """The constants of the text and their values, as the function `constants` returns them."""
         return constants(self.text)
 
     @property
@@ -149,7 +149,7 @@ def _imported(source: bytes) -> set[str]:
 
 
 def constants(source: bytes) -> Settings:
-    """The constants that `rewrite` can change and their literals, in their order; empty if `source` is not Python."""
+    """The names that are assigned once, to a plain value (`is_plain`), with these values; empty if not Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):

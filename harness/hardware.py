@@ -39,7 +39,7 @@ def chip_of_device(device_kind: str) -> Chip | None:
 
 
 def slice_shape(count: int, links: Links) -> tuple[int, ...]:
-    """The sizes of the axes of a slice of `count` chips: as equal as they can be, the smallest first.
+    """The sizes of the axes of a slice of `count` chips: as equal as they can be, the smallest first, axes of 1 last.
 
     Raises UsageError `unknown-slice` if `count` chips do not fill a slice.
     """

@@ -1,4 +1,4 @@
-"""Walks the table of stages for one candidate: each begins once its inputs exist; ends once the outcome is certain.
+"""Walks the table of stages for one candidate: a stage begins once its inputs exist, and a certain outcome ends all.
 
 Stages run side by side, but the outcome does not depend on their speed: every request has a rank, and the failure of
 the lowest rank counts, once all requests below it have been answered.

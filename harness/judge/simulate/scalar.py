@@ -13,7 +13,7 @@ from harness.judge.simulate.values import float_word
 ALLOCATION_SPACING = 1 << 18
 _SPILL_SPACING = 1 << 8
 _FIRST_SPILL = 1 << 28
-# Operands in HBM lie above the allocations; the distance to the next operand is at least the size of an operand.
+# Operands in HBM lie above the allocations, each at least its own size before the next.
 FIRST_OPERAND = 1 << 26
 # Results that do not reuse a parameter's memory lie 64 MiB apart, above the operands, for which 14 GiB are left. Until
 # the results are written, XLA keeps other arrays there, including tables.

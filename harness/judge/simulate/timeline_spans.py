@@ -79,7 +79,7 @@ class _Call:
 
 
 class SpanRecorder:
-    """The spans of one core or chip, named `place`. A row keeps `most` spans.
+    """The spans of one core or chip, named `place`. A row keeps `most` spans, and all spans in the window.
 
     Without windows nothing is shown bundle by bundle. `flight_cycles` counts the cycles in which a transfer is in
     flight. `waited_cycles` counts the cycles among them in which the core waits for a transfer. Both count the whole

@@ -168,7 +168,7 @@ class UnderWay:
     ) -> None:
         """Records a transfer of `size` granules; `layout` is empty, or strides and counts, or a descriptor's address.
 
-        A transfer whose place or strides are not known is not followed.
+        A side whose place is not known is not followed; neither side is if the strides are not known.
         """
         is_empty = not isinstance(size, Unknown) and size == 0
         if not self._is_watching or isinstance(flag, Unknown) or is_empty:

@@ -23,7 +23,10 @@ def on_a_screen(shown: TableView) -> str:
 
 
 def since(text: str | None, ledger: Ledger, scaled: table.ScaledTable) -> int | None:
-    """The number of the first attempt to show, for a day the first since then; None: show all. Raises UsageError."""
+    """The number of the first attempt to show (for a day: the first since that day); None: show all.
+
+    Raises UsageError.
+    """
     if text is None or not scaled.rows:
         return None
     numbers = [scaled_row.row.number for scaled_row in scaled.rows]

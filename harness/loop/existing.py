@@ -256,8 +256,8 @@ def _missing(
     file = f"beside {wanted.path.name} " if wanted.helpers else ""
     return RatchetError(
         "missing-option",
-        f"{wanted.function} needs {names}, which the problem does not state, and {made}, which is no literal for "
-        f"--set: in a file mine.py {file}write a function like the one below, and name it: --from mine.py:mine\n"
+        f"{wanted.function} needs {names}, which the problem does not state, and {made}, which --set cannot "
+        f"give: in a file mine.py {file}write a function like the one below, and name it: --from mine.py:mine\n"
         f"{option_types.example(wanted, arrays, types, is_by_name=is_by_name)}",
     )
 

@@ -134,7 +134,7 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
     # All factors together beat any single factor, so they say nothing about it; no kernel can change the clock.
     alone = [answer for answer in scaled if len(answer.scale.resources) == 1 and answer.scale.clock == 1]
     best = min(alone, key=lambda answer: answer.time_ratio, default=None)
-    last = "no resource but the clock, which no kernel can change, would make the program notably faster"
+    last = "of these, only the clock, which no kernel can change, would make the program notably faster"
     if not any(answer.profits for answer in scaled):
         last = "none of these resources would make the program notably faster"
     if best is not None and best.profits:

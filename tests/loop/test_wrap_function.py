@@ -142,7 +142,7 @@ def test_an_option_that_no_literal_is_comes_with_a_file_that_makes_it(tmp_path: 
     around = kernel(tmp_path, options=", sizes: Sizes", rows="sizes.rows")
     words = ("new", "mine", "--quiet", "--like", "rmsnorm", *(f"--set={name}={value}" for name, value in SIZES))
     refused = ratchet(tmp_path, *words, "--from", around, expect=4).stderr
-    assert "norm needs SIZES, which the problem does not state, and SIZES is Sizes, which is no literal for" in refused
+    assert "norm needs SIZES, which the problem does not state, and SIZES is Sizes, which --set cannot give" in refused
     assert "the problem: kernel_fn(x [256, 1024] bfloat16, w [1024] bfloat16) -> y [256, 1024] bfloat16" in refused
     assert "the function: norm(w, x, sizes: Sizes)" in refused
     # The printed example is complete.

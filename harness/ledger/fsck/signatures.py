@@ -42,7 +42,7 @@ def unsigned(
     if not is_openpgp and not Path(who).is_file():
         raise UsageError(
             "unknown-signers",
-            f"expected --signed-by a file of allowed signers, or the 40 hex digits of an OpenPGP key, got {who!r}",
+            f"expected --signed-by a file of allowed signers, or an OpenPGP fingerprint (hex digits), got {who!r}",
         )
     checked = [*(commit.id for commit in commits), *(accept.commit for accept in accepted)]
     complaints = _signature_complaints(place, checked, who, is_openpgp=is_openpgp)

@@ -95,7 +95,7 @@ def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
 
 
 def _passes(run: Run, champion: Attempt) -> bool | None:
-    """True or False as notes say of the champion's checks under this attempt's keys; None if they say nothing."""
+    """True if, by the notes, the champion passes under this attempt's keys, False if it fails; else None."""
     notes, skipped = note_files.read(run.ledger.place)
     for sentence in skipped:
         run.say(sentence)

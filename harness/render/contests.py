@@ -10,7 +10,7 @@ from harness.render.series import Entry, Step, groups, opening
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """The best kernel by others for the same problem: its time, and the ratio of the champion's time to it.
+    """The best kernel by other authors for the same problem: its time, and the ratio of the champion's time to it.
 
     `ratio` is None if the two times are not from the same simulator and compiler. `note` explains `seconds`.
     """

@@ -172,7 +172,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of a run's time; pieces of one run add up to it."""
+    """A part of a run's time; the pieces of a run add up to its whole time."""
 
     kind: PieceKind
     name: str

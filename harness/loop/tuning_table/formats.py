@@ -72,7 +72,7 @@ def provenance(rows: Sequence[Row]) -> str:
 
 
 def remark(row: Row) -> str:
-    """The remark on a row of a table: its time, the fallback's relative time, and its checks."""
+    """The remark on a row of a table: time, the fallback's relative time, number of settings tried, and checks."""
     parts = [f"{seconds(row.seconds)} simulated" if row.seconds is not None else in_words(row.range_seconds)]
     if row.seconds and row.plus_minus_seconds:
         parts[0] += f" +/- {percent(row.plus_minus_seconds / row.seconds)}"

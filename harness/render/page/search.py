@@ -87,7 +87,7 @@ def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
 
 
 def _programs(sweep: Sweep) -> int:
-    """The number of programs with a latency among the trials; in older records `looked_at` is 1 whatever this is."""
+    """The number of programs with a latency among the trials; older records have `looked_at` 1 even if it is more."""
     return len({trial.fingerprint or trial.settings for trial in sweep.screened if trial.seconds is not None})
 
 

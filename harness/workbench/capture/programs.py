@@ -403,7 +403,7 @@ def lower(request: LowerRequest) -> LowerReply:
 
 
 def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
-    """The function `name` of a module, which may ask for its device while it is imported and gets `chip`.
+    """The function `name` of a module; if the module asks for a device while it is imported, it gets `chip`.
 
     A module may ask for the sake of a constant, or import a function (`from jax import devices`) that it calls later.
     """

@@ -55,7 +55,7 @@ def exact_seconds(kind: Collective, array_bytes: float, size: int, one_way: floa
     device at the end receives everything over its one link.
 
     - all-gather, reduce-scatter: V (n-1)/n over two directions of a ring, over one of a line; all-reduce twice that.
-    - all-to-all: V/n^2 from each device to each other. floor(n/2) ceil(n/2) of these parts cross the middle of a line
+    - all-to-all: V/n^2 from each device to every other. floor(n/2) ceil(n/2) of these parts cross the middle of a line
       of n devices one way; on a ring each takes the shorter of two ways: n^2/8 per direction.
     - permutation: V over one direction of one link.
     """

@@ -95,7 +95,7 @@ def _bytes_of_all_runs(collective: Traffic) -> int:
 def _read_gather(
     graph: Graph, computation: Computation, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
 ) -> LargeCollective:
-    """An all-gather, read by what its users do with the gathered dimension."""
+    """A large all-gather with its use: what its users do with the gathered dimension."""
     place = instruction.dimensions[0] if len(instruction.dimensions) == 1 else None
     users = list(_users(graph, computation, instruction, place))
     says = [_use(graph, computation, user, value, at, collective.axes, shapes) for user, value, at in users]

@@ -33,7 +33,7 @@ class DeviceClock:
         return self._most - self._least
 
     def learn(self, event: Event) -> tuple[int, int]:
-        """Start and length of an operation by the device's clock (without one, the adjusted); `span` relies on them."""
+        """Start and length of an operation by the device's clock, or the adjusted one if need be; `span` uses them."""
         device_span = device_span_of(event.stats)
         if device_span is None:
             return event.start_ps, event.duration_ps

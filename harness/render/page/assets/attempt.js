@@ -93,7 +93,7 @@ const LANE_INKS = { op: "work", step: "edge", transfer: "dma", wait: "stall", st
 function timelineParts(detail) {
   const command = make("code", {}, `./ratchet.sh timeline ${detail.n}`);
   if (!detail.timeline) return [make("p", { class: "faint" }, "There is no trace file here; ", command, " writes one on the machine that has the compiler's dumps.")];
-  const link = make("p", {}, make("a", { href: detail.timeline, download: "" }, "the trace file of its run"), ", to open in ui.perfetto.dev");
+  const link = make("p", {}, make("a", { href: detail.timeline, download: "" }, "the trace file of this run"), ", to open in ui.perfetto.dev");
   const end = Math.max(0, ...detail.lanes.flatMap(([, , spans]) => spans.map(([start, length]) => start + length)));
   if (!end) return [link];
   const lane = ([name, kind, spans]) => [make("span", {}, name), drawn("svg", { class: "lane", viewBox: `0 0 ${LANE_WIDTH} 1`, preserveAspectRatio: "none", role: "img", "aria-label": `${name}: ${spans.length} spans` },

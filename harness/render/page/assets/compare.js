@@ -121,7 +121,7 @@ function comparison(before, after) {
     if (lines.length > LINES_SHOWN) parts.push(folded(`${lines.length - LINES_SHOWN} more lines`, table(lines.slice(LINES_SHOWN))));
   }
   parts.push(make("h4", {}, `kernel.py, ${names.join(" → ")}`));
-  if (!before.kernel.length || !after.kernel.length) parts.push(make("p", { class: "faint" }, "One of the two kernels is not in this clone."));
+  if (!before.kernel.length || !after.kernel.length) parts.push(make("p", { class: "faint" }, "At least one of the two kernels is not in this clone."));
   else if (pairs.every(isSame)) parts.push(make("p", { class: "faint" }, "The texts are the same."));
   else parts.push(...diffTable(diffRows(before, after, pairs), names[0]));
   return parts;

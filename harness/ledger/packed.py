@@ -189,9 +189,7 @@ def _line(line: bytes, where: str) -> _Line:
         raise RecordError(error.kind, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         cut = " and may be cut off" if not line.endswith(b"}") else ""
-        raise RecordError(
-            "corrupt-record", f"{where}: expected one attempt as JSON; the line cannot be read{cut}: {error}"
-        ) from error
+        raise RecordError("corrupt-record", f"{where}: expected JSON; the line cannot be read{cut}: {error}") from error
     if kind.packed is not None and kind.packed > VERSION:
         raise RecordError(
             "newer-record",

@@ -54,7 +54,7 @@ class Tally:
 def attempt(
     machine: Machine, random: Random, ratio: float, attempts_since_accept: int
 ) -> tuple[PairedBenchmark, Ruling]:
-    """One paired benchmark on that machine, with looks until it is decided, and its ruling."""
+    """A paired benchmark on `machine`, with looks until a ruling is final, and the last ruling."""
     seconds = machine.seconds(random, POLICY.looks[-1], ratio)
 
     def rule(paired: PairedBenchmark) -> Ruling:
@@ -81,7 +81,7 @@ def _always(attempts: int) -> Callable[[int], int]:
 def tally(
     machine: Machine, attempts: int, *, ratio: float = 1.0, since_accept: Callable[[int], int] = lambda number: 1
 ) -> Tally:
-    """The tally of that many attempts; `since_accept(number)` is the place of each since the last accept."""
+    """The tally of so many attempts; `since_accept(i)` is the number of attempt i, counted since the last accept."""
     random = np.random.default_rng(SEED)
     counts = dict.fromkeys(("accept", "reject", "too noisy", "inconclusive"), 0)
     pairs = []

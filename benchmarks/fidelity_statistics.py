@@ -268,7 +268,7 @@ def _left_out_with(row: Point) -> str:
 
 
 def expected(scored: Vector, fraction: float) -> float:
-    """The score that one more row does not exceed with that probability.
+    """The score that one more row does not exceed with the probability `fraction`.
 
     It is the k-th smallest of n with k = fraction (n + 1), rounded up, or the largest if there are too few.
     """

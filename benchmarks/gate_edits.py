@@ -24,7 +24,7 @@ class Waste:
     ref: str
 
     def put(self, source: str, unit: str, dose: int, period: int) -> str:
-        """The kernel with `dose` steps of work of that unit in each `period`-th step of the grid's first axis.
+        """The kernel with `dose` steps of work of `unit` in each `period`-th step of the grid's first axis.
 
         The work is in a branch of its own, which the compiler cannot hide behind other work.
         """

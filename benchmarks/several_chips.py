@@ -123,7 +123,7 @@ _CASES = (
 
 
 def lowered(function: str, chip_name: str, chips: int, shard_bytes: int, dumps: Path) -> str:
-    """The HLO of the function with shards of so many bytes, compiled with its dumps in the folder `dumps`."""
+    """The HLO of the function with shards of `shard_bytes`, compiled with its dumps in the folder `dumps`."""
     target, rows = chip(chip_name), shard_bytes // 4096 * chips
     program = f"{_HERE / 'sharded_programs.py'}:{function}"
     return lower_program(program, [f"f32[{rows}@x,1024]"], target, mesh={"x": chips}, dumps=dumps).hlo

@@ -156,7 +156,7 @@ twice for v7x, months apart and with different compilers: these two times differ
 
 
 def _fixed(problem: Problem, published: dict[str, Published], word: str) -> float | None:
-    """The loss of picking the first candidate whose operation has that word in its name; None if it is not known."""
+    """The loss of picking the first candidate whose operation has `word` in its name; None if it is not known."""
     times = {
         candidate.row: published[candidate.row].seconds for candidate in problem.rows if candidate.row in published
     }

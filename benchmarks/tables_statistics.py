@@ -76,7 +76,7 @@ class Problem:
         return self.over_pick("published")
 
     def over_pick(self, role: str) -> float | None:
-        """The excess of the time of that role's (first) candidate over the pick's, relative; None if it has no time."""
+        """The relative excess of the time of the role's first candidate over the pick's; None if either is unknown."""
         seconds = next((candidate.seconds for candidate in self.rows if candidate.role == role), None)
         pick = self.pick
         return None if seconds is None or pick is None or pick.seconds is None else seconds / pick.seconds - 1

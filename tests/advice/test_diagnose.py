@@ -72,7 +72,7 @@ def test_a_good_kernel_gets_no_remedies() -> None:
 
 def test_rereads_name_the_block_and_the_factor() -> None:
     first = hints_of(evidence(2.16e-3, bq=128))[0]
-    assert "k and v are read 128x, which is 1.07 GB of 1.08 GB HBM traffic (block index maps)" in first.observation
+    assert "k and v are read 128x: 1.07 GB of the 1.08 GB of HBM traffic (block index maps)" in first.observation
     assert first.suggestion == "raise the query block (rows of q's block, now 128) to 512: 4x fewer re-reads"
 
 

@@ -229,7 +229,7 @@ SHOWN = {
     "re-reads": [
         Case(
             lambda: evidence(2.16e-3),
-            ("k and v are read 128x, which is 1.07 GB of 1.08 GB", "now 128) to 512: 4x fewer re-reads"),
+            ("k and v are read 128x: 1.07 GB of the 1.08 GB", "now 128) to 512: 4x fewer re-reads"),
         )
     ],
     "VMEM limit": [

@@ -307,9 +307,9 @@ def _rereads_observed(seen: Observed, again: list[Window]) -> str:
         f"{' and '.join(group)} {'are' if len(group) > 1 else 'is'} read {times}" for times, group in names.items()
     )
     return (
-        f"at {percent(report.bandwidth_util or 0)} of the bandwidth, {words}, "
-        f"which is {decimal(extra, 'B', 2)} of {decimal(report.hbm_bytes or 0, 'B', 2)} HBM traffic "
-        f"({report.traffic_source}): "
+        f"at {percent(report.bandwidth_util or 0)} of the bandwidth, {words}: "
+        f"{decimal(extra, 'B', 2)} of the {decimal(report.hbm_bytes or 0, 'B', 2)} of HBM traffic "
+        f"({report.traffic_source}); "
         f"{report.intensity or 0:.0f} FLOPs/byte against a ridge of {report.ridge:.0f}"
     )
 

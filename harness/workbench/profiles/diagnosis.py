@@ -71,7 +71,7 @@ RULES = (
         name="idle inside runs",
         query="""
             select sum(idle), count(*) || case count(*) when 1 then ' device' else ' devices' end || ', '
-                || in_percent(sum(idle) / sum(seconds)) || ' of their runs'
+                || in_percent(sum(idle) / sum(seconds)) || ' of the runs'
             from part_times join devices using (device) where is_main and place = 0""",
         reason=f"over {RED_FLAG:.0%} of the runs is a red flag (protocol, section 3)",
         remedy="use larger blocks; `xprof gaps` names the operations around each gap",
@@ -220,7 +220,7 @@ _CHECKLIST = Analysis(
             from times having count(*) > 0),
         shares as (
             select 1 as place, 'operations near roofline' as what, coalesce(slow, 0) / nullif(rated, 0) as value,
-                0 as most, 'of their time beyond 10 %' as words, 'none has a prediction' as unknown from sums
+                0 as most, 'of their time more than 10 % off' as words, 'none has a prediction' as unknown from sums
             union all
             select 2, 'collectives hidden', coalesce(sent, 0) / whole, {RED_FLAG}, 'of the time exposed', ''
             from sums, whole

@@ -96,7 +96,7 @@ def timing_inputs(evidence: Evidence) -> Iterator[Block]:
 
 
 def members(report: Report, verdict: Verdict) -> Iterator[Block]:
-    """The members of a suite: weight, the champion's time if known, the candidate's time, share of the peak, regime."""
+    """The members of a suite: weight, time (if compared, both times and their ratio), share of the peak, regime."""
     pairs = {member.name: member for member in verdict.members}
     rows: list[tuple[Cell, ...]] = []
     for member in report.members:
@@ -308,7 +308,7 @@ def stages(evidence: Evidence) -> Iterator[Block]:
 
 
 def moved(changes: Sequence[Change], *, full: bool) -> Iterator[Block]:
-    """The counters that differ from the champion's."""
+    """The counters that differ from the champion's: all if `full`, else the first three."""
     texts = [
         f"{change_.name} {_amount(change_, change_.before)} -> {_amount(change_, change_.after)}{_relative(change_)}"
         for change_ in (changes if full else changes[:3])

@@ -264,7 +264,7 @@ def gain_words(gain: Gain) -> str:
 
 
 def scaled_words(scaled_row: ScaledRow, scale: Scale | None) -> str:
-    """The time of an attempt on the scale and its recorded time; "" if both are the same or unknown."""
+    """The attempt's time on the scale, or why it has none, and its recorded time; "" if both are the same."""
     row, then = scaled_row.row, scaled_row.then
     if scale is None or row.key_digest != scale.key_digest or then.key_digest == scale.key_digest:
         return ""

@@ -115,7 +115,7 @@ def _python(line: str) -> str:
 
 
 def of_capture(space: Space, subject: str) -> Settings:
-    """The settings that a capture records in the statistics of its planes.
+    """The settings in the statistics of a capture's planes, and PYTHON_TRACER if it has events of Python calls.
 
     JAX's profiler records no settings today; some launchers record command lines and flags.
     """

@@ -73,7 +73,7 @@ def change(folder: Path, base: str, head: str) -> ProposedChange:
         # If the change reverts something that only one of these commits has, a diff from another does not show it.
         raise RatchetError(
             "several-merge-bases",
-            f"expected one commit where {head} left {base}, got {len(parting)}, since each was merged into the other "
+            f"expected one commit where {head} left {base}, got {len(parting)}, since both were merged into each other "
             f"({', '.join(commit[:12] for commit in parting)}): merge {base} into {head} first",
         )
     return ProposedChange(repository=repository, base=parting[0], head=commits[1])

@@ -259,8 +259,8 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
     if importlib.util.find_spec("optuna") is None:
         raise RatchetError(
             "no-optuna",
-            "expected Optuna, found none. In a clone `./ratchet.sh tune` installs it; in another environment "
-            f"{shlex.quote(sys.executable)} -m pip install optuna does",
+            "expected Optuna, found none. In a clone, `./ratchet.sh tune` installs it; elsewhere, run "
+            f"{shlex.quote(sys.executable)} -m pip install optuna",
         )
     import optuna
     from optuna.storages import JournalStorage

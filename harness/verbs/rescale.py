@@ -22,9 +22,9 @@ class Rescale(Verb):
     place = "loop", 70
     line = "time recorded kernels again, on one scale"
     description = (
-        "Compiles and simulates again the accepted attempts whose compiler, simulator, chip or problem has changed "
-        "since they were recorded, and keeps the times as notes next to the record. Correctness is not checked, and no "
-        "record is rewritten. `experiment` does the same after its report."
+        "Compiles and simulates again the accepted attempts that were recorded under another timing key (compiler, "
+        "simulator, figures of the chip, problem), and keeps the times as notes next to the records. Correctness is "
+        "not checked, and no record is rewritten. `experiment` does the same after its report."
     )
     examples = "ratchet.sh rescale --all"
     document = Document(1, RescaleDocument)

@@ -165,7 +165,7 @@ def test_what_a_merge_took_back_is_not_hidden_behind_another_merge(repository: P
     git(repository, "merge", "--quiet", "-m", "merge the note", "first")
     git(repository, "switch", "--quiet", "change")
     git(repository, "merge", "--quiet", "--strategy", "ours", "-m", "merge, but not its kernel", "improved")
-    with pytest.raises(RatchetError, match="got 2, since each was merged into the other"):
+    with pytest.raises(RatchetError, match="got 2, since both were merged into each other"):
         gating.change(repository, "main", "HEAD")
     git(repository, "merge", "--quiet", "-m", "merge main", "main")
     assert gating.change(repository, "main", "HEAD")

@@ -44,7 +44,7 @@ def notes_hold(place: Place, everything: Sequence[HeldAttempt]) -> Iterator[Find
         if note.kind == "checked":
             under = (note.kernel_sha256, note.key_digest, note.checks_digest)
             if checked.setdefault(under, note.passes) != note.passes:
-                complaint = "the champion both passed and failed under these keys: the next attempt checks it again"
+                complaint = "the champion both passed and failed under the same keys: the next attempt checks it again"
                 yield finding(
                     "note-disagrees", where, complaint, f"./ratchet.sh revoke judges attempt {note.attempt} again"
                 )

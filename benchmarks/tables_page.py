@@ -110,8 +110,8 @@ def _gaps(tuned: list[Problem]) -> str:
 
 On {close} of {len(gaps)} problems, the simulated time of the published configuration is within 3 % of our pick's (aim
 {_percent(AIM)}: {reached}); in {len(tuned) - len(gaps)} of {len(tuned)} it has no simulated time. In {same} problems it
-is the pick. "Next best" is the median excess of the time of the best other candidate over that of the published
-configuration: the smaller it is, the harder it is to tell the two apart. In {sum(abs(gap) <= WITHIN for gap in rivals)}
+is the pick. "Next best" says how much longer the best other candidate takes than the published configuration (median):
+the smaller this is, the harder it is to tell the two apart. In {sum(abs(gap) <= WITHIN for gap in rivals)}
 problems they differ by at most 3 %.
 
 {_markdown(lines, head)}"""

@@ -236,7 +236,10 @@ def test_the_faults_of_the_example_are_found_and_gone_when_mended() -> None:
     assert set(by_rule) == {"outside-jit", "small-batch", "layout", "input"}
     assert "operations one by one" in by_rule["outside-jit"]["observation"]
     assert "8 rows for 2048 x 2048 weights: under 241 rows" in by_rule["small-batch"]["observation"]
-    assert "fills 50% of the 128 x 128 matrix units of a v5e: summed 64" in by_rule["layout"]["observation"]
+    assert (
+        "the weights fill 50% of the 128 x 128 matrix units of a v5e: summed size 64"
+        in by_rule["layout"]["observation"]
+    )
     assert run.own_seconds is not None
     assert 0 < run.own_seconds <= run.seconds["second call"]
     _, measures, _ = checklist(run, "x.py")
@@ -349,7 +352,7 @@ def test_batches_and_sizes_are_those_of_the_chip_that_ran() -> None:
     assert "640 or more" in small["remedy"]
     (narrow,) = findings(made(dots=(dots(4096, 4096, 128),)))
     assert narrow["observation"] == (
-        "fills 50% of the 256 x 256 matrix units of a v6e: columns 128 is no multiple of 256"
+        "the weights fill 50% of the 256 x 256 matrix units of a v6e: column count 128 is no multiple of 256"
     )
     assert findings(made(dots=(dots(4096, 4096, 4096), dots(4096, 64, 64)))) == [], "3 in 10,000 of all FLOPs"
 

@@ -458,7 +458,7 @@ def flags_missing_for_symptoms(subject: RuleSubject) -> Iterator[DoctorFinding]:
             rule="missing-for-symptom",
             subject=symptom,
             place=subject.settings.subject,
-            observation=f"no complete set of the flags that help against {symptom} is on",
+            observation=f"no complete set of flags for {symptom} is on",
             remedy=f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}",
             source=_SECTION_7,
         )

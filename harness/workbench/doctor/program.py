@@ -249,9 +249,9 @@ def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding
         at_first = before.num_bytes if before is not None and transfer.unsized else 0
         num_bytes = max(transfer.num_bytes, at_first)
         if num_bytes >= _TRANSFER_BYTES:
-            observation = f"{transfer.count} in the second call, {transfer.num_bytes:,} bytes"
+            observation = f"{quantity(transfer.count, 'transfer')} in the second call, {transfer.num_bytes:,} bytes"
             if transfer.unsized:
-                observation += f"; JAX does not report the size of {transfer.unsized}; the first call transferred "
+                observation += f" without the {transfer.unsized} of unreported size; the first call transferred "
                 observation += f"{at_first:,} bytes in all"
             observation += _over_the_link(run, num_bytes)
             yield _finding("transfers", f"{transfer.direction} transfers", subject, observation)
@@ -417,10 +417,10 @@ def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFindin
             yield _finding("small-batch", product, subject, observation, remedy)
         fill = fill_fraction(dots.summed, dots.columns, chip.mxu_size)
         if fill < _FULL:
-            sizes = (("summed", dots.summed), ("columns", dots.columns))
+            sizes = (("summed size", dots.summed), ("column count", dots.columns))
             off = [f"{name} {size}" for name, size in sizes if size % chip.mxu_size]
             observation = (
-                f"fills {fill:.0%} of the {chip.mxu_size} x {chip.mxu_size} matrix units of a {chip.name}: "
+                f"the weights fill {fill:.0%} of the {chip.mxu_size} x {chip.mxu_size} matrix units of a {chip.name}: "
                 f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} no multiple of {chip.mxu_size}"
             )
             remedy = (

@@ -59,7 +59,7 @@ _DEVICES = Analysis(
     notes=(
         "{hosts} host{plural}, {count} device{many}; idle: between a device's first operation and its last, see "
         "`xprof gaps`.",
-        "A step is one of the {what}.",
+        "Steps: {what}.",
         f"Steps are not marked. {MARK_STEPS}{{unmarked:?}}",
         "{left_out}",
     ),

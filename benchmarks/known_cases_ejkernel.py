@@ -144,8 +144,8 @@ _SLOW = "the compiler's fault: it takes one minute for v6e, but many for v7x (cr
 # Found by reading the package. A reason that holds on only one chip is under the kernel and the chip.
 EXPLAINED: dict[str | tuple[str, str], str] = {
     "flash causal": _OLD,
-    ("flash causal", "v5e"): f"{_OLD}. A limit of the simulator: the dump of 0.10.1's libtpu lacks which result of a "
-    "division (quotient or remainder) XLA's copies use, and on v5e a copy divides",
+    ("flash causal", "v5e"): f"{_OLD}. A limit of the simulator: the dump of 0.10.1's libtpu does not say which "
+    "result of a division (quotient or remainder) XLA's copies use, and on v5e a copy divides",
     "block-sparse causal": _OLD,
     "ragged paged v2, decode": _NAMED,
     "ragged paged v2, mixed": _NAMED,

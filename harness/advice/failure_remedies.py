@@ -99,7 +99,7 @@ _BY_KIND = {
     "work-not-done": "look for steps or copies that are skipped at run time: the schedule executes fewer of them than "
     "the trace has",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; values between operations take "
-    "VMEM too, in addition to the buffers that the report lists",
+    "VMEM in addition to the buffers that the report lists",
     "unsupported": "remove or rewrite the operation that the compiler names: this release of JAX does not support it",
     "compile-error": "read the compiler's sentence: it names the operation or the limit, and the last change is the "
     "first suspect",

@@ -79,7 +79,7 @@ def unit_stalls(seen: Observed) -> RuleCase | None:
     "no overlap",
     "body",
     CAUSES,
-    "if the matrix unit idles between compute blocks, other work has to overlap with its work",
+    "if the matrix unit idles between compute blocks, other work has to overlap with the matmuls",
     ceiling="MXU",
 )
 def not_overlapped(seen: Observed) -> RuleCase | None:

@@ -38,9 +38,7 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
     _, control_low, control_high = against_itself
     tolerated = _TOLERATED_SHARE * policy.minimum_effect
     if pairs >= sign_test.MINIMUM_PAIRS and not (control_low <= 1 + tolerated and control_high >= 1 - tolerated):
-        return _inconclusive(
-            f"the machine is too noisy: the same program takes different times in its two slots ({control})"
-        )
+        return _inconclusive(f"the machine is too noisy: the champion, loaded twice, takes different times ({control})")
     limit = 1 - policy.minimum_effect
     outcome: Outcome = "inconclusive"
     if pairs < sign_test.MINIMUM_PAIRS:

@@ -50,7 +50,7 @@ def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -
     """
     before, after = np.asarray(old), np.asarray(new)
     if before.shape != after.shape or before.size == 0:
-        raise ValueError(f"expected as many candidate as champion samples, got {after.size} and {before.size}")
+        raise ValueError(f"expected samples in equal numbers, at least one, got {before.size} and {after.size}")
     both = np.concatenate([before, after])
     if not (np.isfinite(both).all() and (both > 0).all()):
         raise ValueError(

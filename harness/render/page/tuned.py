@@ -137,5 +137,5 @@ def _words(rows: Sequence[TunedRow]) -> str:
     if any(not row.is_certain for row in compared):
         words += " Open marks are within the simulator's uncertainty."
     if len(compared) < len(rows):
-        words += " The other rows lack one of the two times; the notes below say why."
+        words += " The other rows lack at least one of the two times; the notes below say why."
     return words

@@ -250,7 +250,7 @@ def test_measured_reasons_state_figures_source_clock_and_certainty() -> None:
 def test_a_slower_slot_makes_the_control_fire_whatever_the_candidate_does(control: float, ratio: float) -> None:
     verdict = judged(measured(), measured(2e-3), pairs_of(ratio, control=control, pairs=20, looks=1))
     assert verdict.outcome == "inconclusive"
-    assert verdict.reasons[0].startswith("the machine is too noisy: the same program takes different times")
+    assert verdict.reasons[0].startswith("the machine is too noisy: the champion, loaded twice, takes different times")
     assert f"the champion against itself: {control:.2f}"[:-1] in verdict.reasons[0]
 
 

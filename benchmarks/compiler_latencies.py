@@ -3,9 +3,9 @@
     uv pip install -e '.[bench]' && python benchmarks/compiler_latencies.py
 
 Small kernels, in which each operation waits for the previous one, are compiled for every chip. Their schedules are read
-after `packed-bundles-post-ra`, the last pass that keeps empty bundles, which the hardware's interlocks make
-unnecessary: there the smallest number of bundles between two operations is the latency. Prints one line for each
-figure, and exits with 1 if a figure differs from the rows of harness/chips.
+after `packed-bundles-post-ra`, the last pass that keeps empty bundles (the hardware's interlocks make them
+unnecessary). In these schedules the smallest number of bundles between two operations is the latency. Prints one line
+for each figure, and exits with 1 if a figure differs from the rows of harness/chips.
 """
 
 import os

@@ -1,5 +1,4 @@
-"""Counts the kernels that are refused: of those that are one program on a CPU and another on the chip, and of honest
-ones.
+"""Counts the refused kernels: among those that are one program on a CPU and another on the chip, and among honest ones.
 
 .venv/bin/python benchmarks/divergences.py [--planted] [FOLDER ...] [--only TEXT] [--show] [--every N]
 

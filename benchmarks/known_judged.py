@@ -7,8 +7,8 @@ The rows are those of known_kernels.py. If a row's operation is that of an opera
 known_contests.py makes a contest of it: the template or the statement at a small shape, and a kernel.py of a few lines
 around the package's function. The contest is judged with all checks, as by `judge`; nothing is recorded. Contests and
 the judge's documents are kept in `--cache`; a contest is judged anew if it or the judge has changed, or with `--again`.
-A kernel that the JAX of this environment does not trace, or whose package needs a newer Python, is judged by each
-`--also`, the interpreter of another environment with the same project in it.
+A kernel that the JAX of this environment does not trace, or whose package needs a newer Python, is judged with each
+interpreter that `--also` names, that of another environment with this project in it.
 """
 
 import argparse

@@ -1,17 +1,17 @@
-"""Compiles programs that this project was not written for: says which the judge admits and which have a latency.
+"""Compiles programs that this project was not written for; says which the judge admits and which have a latency.
 
     .venv/bin/python benchmarks/known_kernels.py [--chips v5e,v6e] [--only WORD,WORD] [--cache DIR] [--on-tensorcore]
         [--also PYTHON ...] [--install] [--compile-minutes 30] [--page KNOWN_KERNELS.md [--keep]]
 
 The programs are the Pallas operations for the TPU that JAX and tokamax ship, those of packages in use, and plain XLA
 programs, compiled by the real TPU compiler; nothing is measured, and no published time is used. The results show if
-`simulate` reads their schedules, if the times are physically possible, and if the judge would admit the kernel. A case
-whose package is missing is left out, with a message; `--install` installs packages of PACKAGES beside the dumps. Dumps
-are kept in benchmarks/.cache or `--cache`. A case is not compiled again if it has a dump, or if it once took longer
-than the limit, and it is simulated again only if the code has changed: a stopped run continues where it stopped.
+`simulate` reads the programs' schedules, if the times are physically possible, and if the judge would admit the kernel.
+A case whose package is missing is left out, with a message; `--install` installs packages of PACKAGES beside the dumps.
+Dumps are kept in benchmarks/.cache or `--cache`. A case is not compiled again if it has a dump, or if it once took
+longer than the limit, and it is simulated again only if the code has changed: a stopped run continues where it stopped.
 Packages are written for one JAX: a case that the JAX of this environment does not trace, or whose package needs a newer
-Python, is tried by each `--also`, the interpreter of another environment with the same project in it. `--keep` makes
-the chosen rows of the page anew and leaves its others as they are.
+Python, is tried with each interpreter that `--also` names, that of another environment with this project in it.
+`--keep` makes the chosen rows of the page anew and leaves the page's other rows as they are.
 
 By default the compiler hands parts of some programs to the SparseCore of v6e and v7x, which has no latency here. Such a
 program is compiled once more so that it stays on the TensorCore. That is another program, and its row says so.

@@ -5,7 +5,7 @@
 
 Each problem is one that `table` or `tune` searches, with the settings that it would allow; if there are more than 200,
 200 are drawn by a fixed seed. `--measure` continues where it stopped. The searches are those of the product
-(harness.loop.search), by different seeds; every setting that they ask for counts, even if it does not compile.
+(harness.loop.search), with different seeds; every setting that they ask for counts, even if it does not compile.
 """
 
 import argparse

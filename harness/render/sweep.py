@@ -104,7 +104,7 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None) -> Grid:
             more = f" and {quantity(len(others), 'other')}" if others else ""
             yield from (GAP, Words(f"{first}{more}: {reason}", rest="  "))
         if len(reasons) > _MOST_REASONS:
-            yield from (GAP, Line(f"{len(reasons) - _MOST_REASONS} more reasons: --json"))
+            yield from (GAP, Line(f"{quantity(len(reasons) - _MOST_REASONS, 'more reason')}: --json"))
 
     columns = [*(Column(name, side="r") for name in names), Column("time", "times"), Column(title, "change")]
     cells = [

@@ -409,8 +409,8 @@ def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFindin
         ridge = chip.ridge("bfloat16")
         if dots.batch == 1 and dots.rows < ridge <= min(dots.summed, dots.columns):
             observation = (
-                f"{dots.rows} rows for {dots.summed} x {dots.columns} weights: under {ridge:.0f} rows (the ridge of a "
-                f"{chip.name} in bfloat16) reading the weights takes longer than multiplying"
+                f"{quantity(dots.rows, 'row')} for {dots.summed} x {dots.columns} weights: under {ridge:.0f} rows "
+                f"(the ridge of a {chip.name} in bfloat16) reading the weights takes longer than multiplying"
             )
             rows = f"{_multiple(ridge)} or more"
             remedy = f"Raise the batch (rows of a product: batch x sequence of one device) to {rows}"

@@ -49,7 +49,8 @@ _IDLE = Analysis(
         f"Bubble fraction: under {EXCELLENT:.0%} excellent, over {RED_FLAG:.0%} a red flag (protocol, section 3, item "
         f"4).",
         f"Fill and drain are the first and last {EDGE_STEPS} {{what}}.",
-        f"Fill and drain are not shown separately: that needs {FEWEST_STEPS} steps, and there are {{few}} ({{which}}).",
+        f"Fill and drain are not shown separately: that needs {FEWEST_STEPS} steps, and the capture has {{few}} "
+        "({which}).",
         "The capture shows no runs of modules, so the bubble fraction includes idle time of the host.{no_runs:?}",
         "A Pallas kernel is one operation here. If kernels fill a run, a table below shows the time inside them; for "
         "an attempt, `ratchet.sh show N` shows it.",
@@ -80,7 +81,7 @@ _LARGEST = Analysis(
         select case when count(*) > $top then count(*) end as known from gaps join devices using (device)
         where is_main and position = 'between'""",
     notes=("{top} of {known} gaps are shown.",),
-    empty="no operation waited for another: they follow each other without a gap",
+    empty="no gaps: operations follow each other directly",
 )
 _ADVICE = {
     "gaps between blocks": "use more steps or larger blocks",

@@ -524,7 +524,7 @@ def test_a_clean_script_has_no_findings_and_each_of_its_flags_was_put_to_the_lib
     code, tables = run(capsys, str(script), "--symptom", "all-gather-stalls", "--chip", "v5p")
     assert code == 0
     assert tables["findings"]["rows"] == []
-    assert [row["judgement"] for row in tables["settings"]["rows"]] == ["harmless"] * 5
+    assert [row["judgement"] for row in tables["settings"]["rows"]] == ["no finding"] * 5
     notes = " ".join(tables["findings"]["notes"])
     assert "1 flag of XLA_FLAGS was checked with jaxlib" in notes
     assert "3 flags of LIBTPU_INIT_ARGS were checked with libtpu" in notes

@@ -520,7 +520,7 @@ def _settings(settings: Settings, ranked: tuple[DoctorFinding, ...]) -> Table:
     columns, rows = "variable;flag;value;place=where;judgement", []
     for setting in settings.settings:
         findings_here = [f.rule for f in ranked if f.subject == setting.word and f.place == setting.place]
-        judgement = ", ".join(dict.fromkeys(findings_here)) or "harmless"
+        judgement = ", ".join(dict.fromkeys(findings_here)) or "no finding"
         rows.append((setting.variable, setting.name or None, setting.value, setting.place, judgement))
     why = f"{settings.subject} sets no flag and no variable of JAX, XLA or libtpu"
     return table("settings", f"settings of {settings.subject}", "static", columns, rows, (), why)

@@ -219,6 +219,12 @@ class _Search:
                 "nothing-to-find",
                 f"expected a kernel without a failure at --from, got {first.name}: {first.failure}; name a later one",
             )
+        if (first.seconds if self._metric == "time" else first.spills) is None and self._metric != "correctness":
+            raise RatchetError(
+                "nothing-to-find",
+                f"expected a kernel that can be judged at --from, got {first.name}: the metric `{self._metric}` is "
+                "unknown; name a later one",
+            )
         if last.is_bad is None:
             why = last.failure or f"the metric `{self._metric}` is unknown"
             raise RatchetError(

@@ -34,7 +34,7 @@ class Predict(Verb):
             "arrays", nargs="*", metavar="ARRAY", help="arrays such as X[32@data,1024,8192], or a collective's kind"
         )
         parser.option("--dtype", "type of arrays whose type is not stated (bf16)")
-        parser.chip(f"the chip: {', '.join(chips.names())} ({DEFAULT_CHIP})")
+        parser.chip(f"the chip: {', '.join(chips.names())} ({DEFAULT_CHIP}; `memory` uses none by default)")
         parser.add_argument(
             "--devices", "--chips", type=at_least(1), metavar="N", help="number of devices (1, or the mesh's)"
         )

@@ -135,6 +135,8 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
     alone = [answer for answer in scaled if len(answer.scale.resources) == 1 and answer.scale.clock == 1]
     best = min(alone, key=lambda answer: answer.time_ratio, default=None)
     last = "of these, only the clock, which no kernel can change, would make the program notably faster"
+    if not any(answer.profits for answer in scaled if len(answer.scale.resources) == 1):
+        last = "no resource alone would make the program notably faster, only several of these together"
     if not any(answer.profits for answer in scaled):
         last = "none of these resources would make the program notably faster"
     if best is not None and best.profits:

@@ -126,7 +126,8 @@ def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
                 raise RecordError("foreign-record", f"{where} holds attempt {attempt.number}")
         except RecordError as error:
             command = git.shell_command(place.repository)
-            findings.append(_unreadable(error, where, f"{command} checkout HEAD -- '{place.experiments}/{name}'"))
+            remedy = fetch(place) if suffix else f"{command} checkout HEAD -- '{place.experiments}/{name}'"
+            findings.append(_unreadable(error, where, remedy))
             continue
         records.append(
             HeldAttempt(where=where, data=data, row=row, attempt=attempt, path=f"{place.experiments}/{name}")

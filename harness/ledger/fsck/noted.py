@@ -12,14 +12,18 @@ from harness.ledger.fsck.inventory import HeldAttempt, fetch, finding
 from harness.ledger.paths import Place
 from harness.records import Finding, Note
 
-_REMEDY = "the line was edited: remove it from the file; then ./ratchet.sh rescale takes the time again"
+_EDITED = "the line was edited: remove it from the file; then "
+_TIMED = f"{_EDITED}./ratchet.sh rescale takes the time again"
+_CHECKED = f"{_EDITED}./ratchet.sh champions checks the champion again"
 
 
 def notes_hold(place: Place, everything: Sequence[HeldAttempt]) -> Iterator[Finding]:
     """Findings for notes that cannot be read, are about an unknown kernel, or contradict themselves or each other."""
     all_notes, skipped = notes.read(place)
     for sentence in skipped:
-        yield finding("bad-note", place.experiments, sentence.removeprefix("skipped: "), f"{_REMEDY}; {fetch(place)}")
+        is_newer = "newer version" in sentence
+        remedy = "update the ratchet; the note itself is not at fault" if is_newer else f"{_TIMED}; {fetch(place)}"
+        yield finding("bad-note", place.experiments, sentence.removeprefix("skipped: "), remedy)
     last = max((record.attempt.number for record in everything), default=0)
     kernels = {(record.attempt.number, record.attempt.kernel_sha256): record for record in everything}
     times = {
@@ -35,12 +39,12 @@ def notes_hold(place: Place, everything: Sequence[HeldAttempt]) -> Iterator[Find
             yield finding("note-kernel", where, "no attempt of that number recorded that kernel.py", fetch(place))
             continue
         for complaint in (*_wrong_keys(note), *_wrong_checks(note, last), *_wrong_figures(note, record)):
-            yield finding("note-edited", where, complaint, _REMEDY)
+            yield finding("note-edited", where, complaint, _CHECKED if note.kind == "checked" else _TIMED)
         if note.key.source == "simulated" and note.seconds is not None:
             seconds, other = times.setdefault((note.kernel_sha256, note.key_digest), (note.seconds, where))
             if not equal(seconds, note.seconds):
                 complaint = f"it says {note.seconds} s, but under the same key {other} says {seconds} s"
-                yield finding("note-edited", where, complaint, _REMEDY)
+                yield finding("note-edited", where, complaint, _CHECKED if note.kind == "checked" else _TIMED)
         if note.kind == "checked":
             under = (note.kernel_sha256, note.key_digest, note.checks_digest)
             if checked.setdefault(under, note.passes) != note.passes:

@@ -201,19 +201,20 @@ def evidence_here(bench: Bench) -> Evidence:
 
 
 def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
-    """The evidence about kernel.py as it stands, from the last judgement or from an accepted attempt.
+    """The evidence about kernel.py as it stands, from the last judgement or from an attempt.
 
     None if neither has this text and the present key, or if a package that the kernel imports may have changed. With
     `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence with cycles by line.
     """
-    evidence = _kept_judgement(contest, checked=checked, with_lines=with_lines) or _accepted_evidence(contest)
+    evidence = _kept_judgement(contest, checked=checked, with_lines=with_lines)
+    evidence = evidence or _attempted_evidence(contest, checked=checked)
     return evidence if evidence is not None and installed.is_unchanged(evidence) else None
 
 
-def _accepted_evidence(contest: Contest) -> Evidence | None:
-    """The evidence of the newest accepted attempt with this text under this key, if its schedules are still here.
+def _attempted_evidence(contest: Contest, *, checked: bool) -> Evidence | None:
+    """The evidence of the newest attempt with this text under this key, if its schedules are still here.
 
-    A revoked attempt does not count.
+    Failed and revoked attempts do not count; with `checked`, attempts that skipped checks do not count either.
     """
     digest, key = contest.candidate().sha256, contest.key("simulated")
     try:
@@ -221,11 +222,12 @@ def _accepted_evidence(contest: Contest) -> Evidence | None:
         rows, _ = history.rows(place, _NEWEST)
         for row, fate in reversed(list(zip(rows, taken_back(rows), strict=True))):
             is_same = row.kernel_sha256 == digest and row.key is not None and row.key.counts_for(key)
-            if is_same and fate != "revoked" and row.outcome == "accept" and row.source == "simulated":
+            if is_same and fate != "revoked" and row.outcome != "failed" and row.source == "simulated":
                 evidence = history.attempt(place, row.number).evidence
-                return evidence if dump_directory.of(evidence, contest.directory) else None
+                if dump_directory.of(evidence, contest.directory) and not (checked and evidence.unchecked):
+                    return evidence
     except RatchetError:
-        # Without a ledger there is no accepted attempt.
+        # Without a ledger there is no attempt.
         pass
     return None
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from loop_fixtures import committed_contest, ratchet
+from loop_fixtures import committed_contest, norm_contest, ratchet
 
 from harness import contest as contests
 from harness.advice import dump_directory
@@ -75,3 +75,15 @@ def test_the_champion_is_not_judged_again(tmp_path: Path) -> None:
     assert again is not None
     assert len(again.all_checks) > 5
     assert dump_directory.of(again, folder) == (folder / "profile_data" / "judge" / "dumps").resolve()
+
+
+def test_an_attempt_that_was_not_accepted_is_not_judged_again(tmp_path: Path) -> None:
+    folder = norm_contest(tmp_path / "contest")
+    contest = contests.load(folder, None)
+    ratchet(folder, "experiment: baseline", "--quiet", expect=0)
+    ratchet(folder, "experiment: half the block", "--set", "BR=8", "--all-checks", "--quiet", expect=1)
+    ratchet(folder, "checkout", "2", expect=0)
+    recorded = bench.kept_evidence(contest)
+    assert recorded is not None
+    assert len(recorded.all_checks) > 5
+    assert dump_directory.of(recorded, folder) == (folder / "profile_data" / "0002" / "dumps").resolve()

@@ -217,6 +217,9 @@ def vmem(report: Report, calls: Sequence[PallasCall], *, full: bool) -> Iterator
         return
     share = percent(report.vmem_bytes / report.vmem_limit_bytes)
     total = f"{kibibytes(report.vmem_bytes)} of {kibibytes(report.vmem_limit_bytes)} ({share}), from the block shapes"
+    if any(window.fetches is None for call in calls for window in call.windows):
+        # The kernel copies these arrays itself, often into memory of `run_scoped` or `emit_pipeline`.
+        total += "; memory that the kernel allocates itself (run_scoped, emit_pipeline) is not counted"
     yield named("VMEM", total)
     for call in calls if full else ():
         grid = " x ".join(map(str, call.grid)) or "no grid"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from evidence_examples import KEY, V5E, evidence, failed, measured
+from evidence_examples import KEY, V5E, evidence, failed, measured, pallas_call
 from rich.cells import cell_len
 from rule_examples import rowwise, with_parts
 from screen_examples import CHAMPION, WIDE, better, is_tidy, judged, line, printed, taken_apart
@@ -250,6 +250,13 @@ def test_show_has_the_diff_and_the_key() -> None:
     assert show_text(candidate, report, (), "", View(width=100)).endswith("kernel.py: no change against the champion's")
 
 
+def test_memory_that_a_kernel_allocates_itself_is_said_to_be_left_out() -> None:
+    call, judgement, words = pallas_call(), report(CHAMPION, V5E), "(run_scoped, emit_pipeline) is not counted"
+    assert words not in screen(report_sections.vmem(judgement, (call,), full=False), 200)
+    by_hand = replace(call, windows=(*call.windows[:-1], replace(call.windows[-1], fetches=None, hbm_bytes=None)))
+    assert words in screen(report_sections.vmem(judgement, (by_hand,), full=False), 200)
+
+
 def test_counters_table_alone() -> None:
     lines = screen(report_sections.counters(report(CHAMPION, V5E), None), 100).splitlines()
     assert lines[0].split() == ["level", "counter", "count", "expected"]
@@ -349,6 +356,12 @@ def test_progress_says_what_the_last_attempts_took(monkeypatch: pytest.MonkeyPat
     with Progress(stream=stream) as progress:
         progress.expect({"trace": 1.5}, 4.2, 3)
     assert stream.getvalue() == "  expected                  4.2 s  median of the last 3 attempts, on any machine\n"
+    for attempts, source in ((1, "the last attempt"), (3, "the median of the last 3 attempts")):
+        stream = io.StringIO()
+        with Progress(stream=stream) as progress:
+            progress.expect({"trace": 1.5, "screening": 20.0}, 24.2, attempts)
+        parts = f"screening 20.0 s and one attempt 4.2 s, from {source}, on any machine"
+        assert stream.getvalue() == f"  expected                 24.2 s  {parts}\n"
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     with Progress(stream=stream) as progress:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from harness.advice import report as reporting
+from harness.advice.kernel_changes import on_hypothesis
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
@@ -83,6 +84,9 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
         watch = guard.begin(ledger, contest)
         with kept_captures.in_use(bench.profile_data):
             title = _title(run, candidate)
+            # A search has said it before it screened its settings.
+            if title.is_contested and options.sweep is None:
+                _say_all(filter(None, (on_hypothesis(hypothesis),)), say)
             with _kept_for_later(run) if title.is_held_here else nullcontext(run) as its_run:
                 judged = _judge_and_record(its_run, watch, title, hypothesis, original, candidate)
     except BaseException:

@@ -18,10 +18,14 @@ SCREENED = ("trace", "compile", "simulate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Medians over the last attempts: seconds by stage, and of all stages together (None without attempts)."""
+    """Medians over the last attempts: seconds by stage, and of all stages together (None without attempts).
+
+    `start_seconds` is the time before the first stage, in which processes start and import JAX.
+    """
 
     attempts: int = 0
     stages: Mapping[str, float] = field(default_factory=dict)
+    start_seconds: float = 0.0
     total_seconds: float | None = None
 
 
@@ -30,6 +34,7 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
 
     `wholly`: only attempts for which every check ran; candidates that are too slow skip some.
     """
+    starts: list[float] = []
     totals: list[float] = []
     by_stage: dict[str, list[float]] = {}
     # Only an estimate depends on the ledger here: the attempt itself reports a ledger that cannot be read.
@@ -45,22 +50,29 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
                 evidence = history.attempt(ledger.place, row.number).evidence
                 stages = evidence.stages
                 if stages and not (wholly and evidence.unchecked):
+                    starts.append(min(stage.start_seconds for stage in stages))
                     totals.append(max(stage.start_seconds + stage.seconds for stage in stages))
                     for stage in stages:
                         by_stage.setdefault(stage.stage, []).append(stage.seconds)
     return Expected(
         attempts=len(totals),
         stages={name: statistics.median(seconds) for name, seconds in by_stage.items()},
+        start_seconds=statistics.median(starts) if starts else 0.0,
         total_seconds=statistics.median(totals) if totals else None,
     )
 
 
-def of_screening(attempt: Expected, settings: int, jobs: int) -> Expected:
-    """The duration of screening `settings` settings unchecked, `jobs` at a time, and of the attempt after it."""
+def of_screening(attempt: Expected, settings: int, jobs: int, longest_seconds: float = math.inf) -> Expected:
+    """The duration of screening `settings` settings unchecked, `jobs` at a time, and of the attempt after it.
+
+    The stage `screening` is its share. No setting is begun after `longest_seconds`.
+    """
     if attempt.total_seconds is None:
         return attempt
     each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)
-    screening = each * math.ceil(settings / jobs)
+    screening = attempt.start_seconds + each * math.ceil(settings / jobs)
+    # The settings that run at that time are finished.
+    screening = min(screening, longest_seconds + each)
     return replace(
         attempt, stages={**attempt.stages, "screening": screening}, total_seconds=screening + attempt.total_seconds
     )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from harness.advice.kernel_changes import on_hypothesis
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
@@ -84,6 +85,8 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         # Before anything is screened, so that an unknown name costs nothing.
         set_constants(original, tuple((name, values[0]) for name, values in wanted.parameters), contest.directory)
         if sentence := on_another_text(ledger, original):
+            say(sentence)
+        if ledger.champion() is not None and (sentence := on_hypothesis(hypothesis)):
             say(sentence)
         search = wanted.begin()
         watch = guard.begin(ledger, contest)

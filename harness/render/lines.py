@@ -27,6 +27,11 @@ _COLUMNS = (
 )
 _NOWHERE = LineTime(file="", line=0, issue_cycles=0, stall_cycles=0, wait_cycles=0)
 _NOTHING: tuple[Cell, ...] = (None,) * 6 + ("",)
+# Without this, a cheap line beside an expensive one of the same kind misleads: the compiler names one for both.
+_ATTRIBUTION = (
+    "The compiler assigns operations to lines, and may assign several of one kind, such as two reductions, to one "
+    "line: look also at the lines nearby that do the same."
+)
 # More consecutive lines without cycles than this, such as docstrings, become one line.
 _FOLDED = 3
 _UNITS_SHOWN = 3
@@ -76,7 +81,10 @@ def _blocks(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str
         title_room=0,
         is_ruled=False,
     )
-    if not of_kernel and not others:
+    if of_kernel or others:
+        yield GAP
+        yield Words(_ATTRIBUTION)
+    else:
         yield Words("The compiler's dump names no line of kernel.py: it was made without source annotations.")
 
 

@@ -81,9 +81,7 @@ class Experiment(Verb):
 
         def text() -> str:
             report = attempts.attempt_text(contest, judged, arguments.directory, full=arguments.full)
-            put_back = attempts.put_back(contest, judged, arguments.directory)
-            left = attempts.left_uncommitted(contest, judged, arguments.directory)
-            rest = "\n".join(filter(None, (put_back, left)))
+            rest = attempts.closing_lines(contest, judged, arguments.directory)
             return report + (rest and f"\n\n{rest}")
 
         return Outcome(

@@ -25,6 +25,8 @@ class Show(Verb):
     def configure(self, parser: Parser) -> None:
         parser.attempt("the attempt's number (default: the newest)")
         parser.member()
+        # `judge` and attempts take it, so people type it here too.
+        parser.flag("--full", "print the whole report, as is done anyway")
         parser.json("the record as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:

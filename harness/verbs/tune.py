@@ -44,8 +44,9 @@ class Tune(Verb):
 
         parameters = search_space.space(arguments.settings)
         allowed = search_space.allowed(parameters, arguments.where)
-        trials = min(arguments.trials, search_space.size(parameters))
-        deadline = time.monotonic() + 60 * arguments.minutes if arguments.minutes is not None else math.inf
+        trials = min(arguments.trials, search_space.size(parameters) if allowed is None else len(allowed))
+        longest_seconds = 60 * arguments.minutes if arguments.minutes is not None else math.inf
+        deadline = time.monotonic() + longest_seconds
 
         def study(contest: Contest) -> Study:
             return Study(
@@ -60,4 +61,4 @@ class Tune(Verb):
                 allowed=allowed,
             )
 
-        return run_search(arguments, parameters, study, trials)
+        return run_search(arguments, parameters, study, trials, longest_seconds)

@@ -122,6 +122,9 @@ def test_an_experiment_gets_friendly_words(tmp_path: Path) -> None:
     kernel = folder / "kernel.py"
     kernel.write_text(kernel.read_text().replace("jnp.exp(", "jnp.exp2(").replace("BKV = 256", "BKV = 128"))
     done = ratchet(folder, "experiment: make it nicer", expect=None)
+    # Before the run, so that it can be interrupted in time.
+    before, _, _ = done.stderr.partition(" compile ")
+    assert "names no observation" in before
     printed = " ".join(f"{done.stdout} {done.stderr}".split())
     for words in ("the hypothesis names no observation", "several kinds of change (constants and body)"):
         assert printed.count(words) == 1

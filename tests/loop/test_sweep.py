@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -270,6 +271,12 @@ def test_where_every_setting_faster_than_the_champion_fails_the_best_of_them_is_
     champion = (forgetful / "kernel.py").read_text()
     words = ("--set", "RESCALE=0", "--set", "BKV=128,256", "--set", "BQ=64,512")
     done = ratchet(forgetful, "sweep", "experiment: forget more", *words, expect=1)
+    before, _, rest = done.stderr.partition("threshold: ")
+    assert "names no observation" in before
+    assert "names no observation" not in rest + done.stdout
+    again = "kernel.py is the champion's again (attempt 1); to get your version back: ./ratchet.sh checkout 2"
+    assert again in done.stdout
+    assert re.search(r"  expected .* screening .* and one attempt .*, from the last attempt, on any machine", before)
     record = json.loads(ratchet(forgetful, "show", "2", "--json", expect=0).stdout)["attempt"]
     assert record["verdict"]["outcome"] == "failed"
     refused = record["sweep"]["refused"]

@@ -307,7 +307,9 @@ def test_the_best_that_was_found_is_one_attempt(tmp_path: Path) -> None:
     contest = committed_contest(tmp_path / "contest", 1024)
     ratchet(contest, "experiment: baseline", expect=0)
     words = ("--set", "BQ=64..1024:pow2", "--set", "BKV=64..1024:pow2", "--trials", "6", "--json")
-    done = json.loads(ratchet(contest, "tune", "experiment: blocks", *words, expect=0).stdout)
+    tuned = ratchet(contest, "tune", "experiment: blocks", *words, expect=0)
+    assert "names no observation" in tuned.stderr.partition("threshold: ")[0]
+    done = json.loads(tuned.stdout)
     screened = done["sweep"]["screened"]
     assert (done["attempt"], done["outcome"], len(screened)) == (2, "accept", 6)
     assert dict(screened[0]["settings"]) == {"BQ": "128", "BKV": "256"}

@@ -55,7 +55,8 @@ def test_the_timing_inputs_and_the_calls_are_named_with_their_shares() -> None:
     assert rest[1] == "  operations with mixed: first.1 15.000 us (75.0%) · other.1 5.000 us (25.0%)"
     # If there is one of each, no words are needed.
     assert "timing input" not in "".join(listed())
-    assert "operations" not in "".join(listed())
+    assert "operations with" not in "".join(listed())
+    assert "operations:" not in "".join(listed())
 
 
 def test_the_lines_of_another_timing_input_are_those_of_its_run(tmp_path: Path) -> None:
@@ -90,7 +91,8 @@ def test_each_line_has_its_cycles_its_share_their_split_units_and_spills() -> No
 
 def test_lines_and_what_belongs_to_none_sum_to_the_run() -> None:
     lines = listed(width=200)
-    *parts, total = lines[-5:]
+    # A blank line and the note on lines follow.
+    *parts, total = lines[-7:-2]
     assert [part.split("  ")[-1].strip() for part in (*parts, total)] == [
         "lines of kernel.py",
         "jax.py:7",
@@ -103,9 +105,14 @@ def test_lines_and_what_belongs_to_none_sum_to_the_run() -> None:
     assert sum(cycles_of(lines[place]) for place in (3, 5, 7)) == cycles_of(parts[0])
 
 
+def test_lines_end_with_the_note_that_the_compiler_may_name_one_line_for_several() -> None:
+    assert "may assign several of one kind, such as two reductions, to one line" in listed(width=200)[-1]
+
+
 def test_a_kernel_that_no_line_is_known_of_says_why() -> None:
     nothing = replace(breakdown(), lines=breakdown().lines[-1:], parts=(Part(kind="issuing", name="", cycles=3_600.0),))
     assert listed(nothing)[-1].endswith("it was made without source annotations.")
+    assert "assigns operations" not in "".join(listed(nothing))
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

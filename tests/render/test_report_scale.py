@@ -111,7 +111,11 @@ def test_show_says_what_an_attempt_takes_today(rescaled: Ledger, capsys: pytest.
         capsys.readouterr().out.split()
     )
     assert main(["show", "5", "-C", str(rescaled.place.root)]) == 0
-    assert "On today's scale" not in capsys.readouterr().out
+    without = capsys.readouterr().out
+    assert "On today's scale" not in without
+    # `judge` has the option, so it is accepted here.
+    assert main(["show", "5", "--full", "-C", str(rescaled.place.root)]) == 0
+    assert capsys.readouterr().out == without
 
 
 def test_plot_draws_the_scale_and_a_key_of_then(rescaled: Ledger, tmp_path: Path) -> None:

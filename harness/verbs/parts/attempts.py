@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from harness.advice import kernel_changes as hypotheses
-from harness.advice.kernel_changes import changed_constants, kinds_of_change
+from harness.advice.kernel_changes import changed_constants, kinds_of_change, on_change, on_constants
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
@@ -38,6 +37,12 @@ def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespa
     )
     with progress_of(arguments) as progress, ledger.lock("rescale"):
         return rescale.sentences(rescale.rescale_locked(ledger, contest, progress))
+
+
+def closing_lines(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
+    """The lines below the report of an attempt that has just ended: what it did to files, and what to do next."""
+    sentences = (put_back(contest, judged, directory), left_uncommitted(contest, judged, directory))
+    return "\n".join(filter(None, sentences))
 
 
 def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
@@ -119,20 +124,19 @@ def _advice(contest: Contest, judged: ratchet.AttemptResult, candidate: Candidat
 
 
 def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
-    """Remarks on how an experiment was made: its hypothesis, and whether it is one change. The verdict ignores them."""
+    """Remarks on whether an experiment is one change. The verdict ignores them."""
     if attempt.kind != "experiment" or attempt.champion is None:
         return ()
-    words = [hypotheses.on_hypothesis(attempt.hypothesis)]
     ledger = Ledger.open(contest.directory)
     try:
         old, new = (history.candidate(ledger.place, number) for number in (attempt.champion.attempt, attempt.number))
     except RatchetError:
         # A plain clone may lack a kernel, and these are only remarks.
         old = new = Candidate(text=b"")
-    words.append(hypotheses.on_change(kinds_of_change(old.source, new.source)))
+    words = [on_change(kinds_of_change(old.source, new.source))]
     if attempt.sweep is None:
         # A search changes several constants on purpose, and its own report says so.
-        words.append(hypotheses.on_constants(changed_constants(old.source, new.source)))
+        words.append(on_constants(changed_constants(old.source, new.source)))
     return tuple(sentence for sentence in words if sentence)
 
 

@@ -1,5 +1,6 @@
 """Screens settings, those of a whole grid or those that a search asks for, and judges the best as one attempt."""
 
+import math
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from harness.render.layout import terminal_width
 from harness.render.sweep import sweep_text
 from harness.shell.arguments import EXIT_OF_OUTCOME, colour, say
 from harness.shell.verb import Outcome
-from harness.verbs.parts.attempts import attempt_text, expectation, hypothesis_of, left_uncommitted
+from harness.verbs.parts.attempts import attempt_text, closing_lines, expectation, hypothesis_of
 from harness.verbs.parts.context import contest_of, progress_of
 
 
@@ -33,9 +34,16 @@ def places_of(arguments: Namespace) -> Iterator[Places]:
 
 
 def run_search(
-    arguments: Namespace, parameters: search_space.Grid, begin: Callable[[Contest], Search], count: int
+    arguments: Namespace,
+    parameters: search_space.Grid,
+    begin: Callable[[Contest], Search],
+    count: int,
+    longest_seconds: float = math.inf,
 ) -> Outcome:
-    """Screens `count` settings of the search that `begin` makes, and judges the best as one attempt."""
+    """Screens `count` settings of the search that `begin` makes, and judges the best as one attempt.
+
+    The search begins no setting after `longest_seconds`.
+    """
     hypothesis = hypothesis_of(arguments.message)
     contest = contest_of(arguments, arguments.chip)
     options = Options(expected_time_ratio=expectation(arguments.expect), again=arguments.again)
@@ -46,7 +54,9 @@ def run_search(
             "here, one by one",
         )
     with places_of(arguments) as places, progress_of(arguments) as progress:
-        guess = expected.of_screening(expected.of(contest), count, places.count)
+        # A device times one setting at a time.
+        at_a_time = places.count if contest.chip.platform == "tpu" else 1
+        guess = expected.of_screening(expected.of(contest), count, at_a_time, longest_seconds)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         bench = Bench(contest=contest, progress=progress, on=arguments.on)
         wanted = sweeping.Screening(parameters=parameters, begin=lambda: begin(contest), places=places)
@@ -57,7 +67,7 @@ def run_search(
         parts = [sweep_text(result.swept, terminal_width(), colour())]
         if judged is not None:
             parts.append(attempt_text(contest, judged, arguments.directory, full=arguments.full))
-            parts.append(left_uncommitted(contest, judged, arguments.directory))
+            parts.append(closing_lines(contest, judged, arguments.directory))
         return "\n\n".join(filter(None, parts))
 
     return Outcome(

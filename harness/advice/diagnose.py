@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.advice.buffers import with_compiled_sizes
-from harness.advice.edits import SimulatedEdits
+from harness.advice.edits import NOTABLE_GAIN, SimulatedEdits
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
 from harness.advice.operands import with_callers_names
 from harness.advice.rules import RULES, Rule, RuleCase, hint
-from harness.advice.rules.rule import NOTABLE_GAIN, SIMULATED_EDIT
+from harness.advice.rules.rule import SIMULATED_EDIT
 from harness.advice.source_names import name_lines
 from harness.hardware import chip
 from harness.judge.verdict.roofline import finished_run
@@ -49,12 +49,15 @@ def hints(
     cases = [(finding, hint(rule, finding, seen, simulated)) for rule, finding in findings(seen)]
     # Rules stand in the published order of causes, which sorting keeps among equal gains.
     cases.sort(key=lambda item: (not item[0].comes_first, -_rank(*item)))
-    # A hint that saves too little for an experiment is left out, unless there is no other hint.
+    # A hint that saves too little for an experiment is left out, unless no other hint is left and this one gives a
+    # bound instead of a simulated edit.
     notable = [
         (finding, each_hint) for finding, each_hint in cases if each_hint.gain is None or each_hint.gain >= NOTABLE_GAIN
     ]
-    if cases and not notable:
-        finding, each_hint = max(cases, key=lambda item: item[1].gain or 0.0)
+    # The simulated edits that save nothing are named in one sentence of `diagnose` (edits.saving_nothing).
+    others = [each for each in cases if not each[1].gain_source.startswith(SIMULATED_EDIT)]
+    if others and not notable:
+        finding, each_hint = max(others, key=lambda item: item[1].gain or 0.0)
         notable = [(finding, replace(each_hint, suggestion=f"{each_hint.suggestion}; {_NOTHING_ELSE}"))]
     # Two observations may be about the same knob, and even advise opposite changes: only the stronger one is kept.
     by_knob: dict[str, Hint] = {}

@@ -1,9 +1,14 @@
 """Edits of a constant that give a block the size that the diagnosis advises, and the simulated time after each."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.advice.operands import with_callers_names
 from harness.records import Edit, Evidence
+from harness.units import change, quantity
+
+# A change that saves a smaller share of the time is not worth an experiment.
+NOTABLE_GAIN = 0.005
 
 
 def is_made_by(edit: Edit, evidence: Evidence) -> bool:
@@ -39,3 +44,21 @@ class SimulatedEdits:
     def words(self) -> str:
         """The edit in words, such as `BKV 256 -> 1024`."""
         return f"{self.constant} {self.old} -> {self.new}"
+
+    @property
+    def saves(self) -> bool:
+        """True if the simulated edit saves a notable share of the time; False if it has no time."""
+        return self.time_ratio is not None and 1 - self.time_ratio >= NOTABLE_GAIN
+
+
+def saving_nothing(simulated: Sequence[SimulatedEdits]) -> str:
+    """A sentence that counts and names the edits whose simulated times save next to nothing; "" if there are none."""
+    useless = [
+        f"{edit.words} ({change(edit.time_ratio)})"
+        for edit in simulated
+        if edit.time_ratio is not None and not edit.saves
+    ]
+    if not useless:
+        return ""
+    verb = "was simulated and saves" if len(useless) == 1 else "were simulated and save"
+    return f"{quantity(len(useless), 'suggested edit')} {verb} nothing worth an attempt: {', '.join(useless)}"

@@ -7,7 +7,7 @@ from harness.records import Simulation
 from harness.units import percent, seconds
 
 # An operation with a smaller share of the time is not listed.
-_NOTABLE_SHARE = 0.01
+NOTABLE_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ def timing_inputs(run: Simulation) -> tuple[RunPart, ...]:
 
 def operations(run: Simulation) -> tuple[RunPart, ...]:
     """The operations with a notable share of the time, the longest first, if there are several."""
-    parts = [RunPart(name=op.name, seconds=op.seconds) for op in run.ops if op.seconds >= _NOTABLE_SHARE * _whole(run)]
+    parts = [RunPart(name=op.name, seconds=op.seconds) for op in run.ops if op.seconds >= NOTABLE_SHARE * _whole(run)]
     return tuple(sorted(parts, key=lambda part: -part.seconds)) if len(parts) > 1 else ()
 
 

@@ -1,17 +1,18 @@
 """Advice from the ledger: leaves out hints that were tried, and names an attempt that has the constants asked for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from harness.advice.nothing_found import nothing_found
 from harness.candidate import Candidate, Settings
 from harness.errors import RatchetError
 from harness.ledger import history
 from harness.ledger.paths import Place, place_of
 from harness.loop.package_kernel import for_kernel
-from harness.loop.untried_advice import UNRECORDED, Known, untried, who_tried
-from harness.records import Evidence, Hint, Row, Sweep
+from harness.loop.untried_advice import UNRECORDED, Known, TimedSettings, is_alike, untried, who_tried
+from harness.records import Attempt, Evidence, Hint, Row, Sweep
 
 # The number of newest attempts to read, as for `next`.
 _NEWEST = 50
@@ -20,16 +21,29 @@ _NEWEST = 50
 def advice_here(
     hints: Sequence[Hint], evidence: Evidence, candidate: Candidate, contest: Path, sweep: Sweep | None = None
 ) -> tuple[Hint, ...]:
+    """The hints of `advice_and_left_out`; if all are left out, the hint of `nothing_found` says so."""
+    advice, _ = advice_and_left_out(hints, evidence, candidate, contest, sweep)
+    return advice
+
+
+def advice_and_left_out(
+    hints: Sequence[Hint], evidence: Evidence, candidate: Candidate, contest: Path, sweep: Sweep | None = None
+) -> tuple[tuple[Hint, ...], tuple[str, ...]]:
     """The hints on `candidate` after `for_kernel` and `untried`, which look at the newest attempts of `contest`.
 
-    `evidence` is the evidence about `candidate`; `sweep` is a sweep of `candidate` that has just ended and is not
-    recorded yet. Without a ledger, nothing counts as tried.
+    The second value has a sentence on each hint that was left out because it was tried. Without a hint that is left,
+    the first is that of `nothing_found`. `evidence` is the evidence about `candidate`; `sweep` is a sweep of
+    `candidate` that has just ended and is not recorded yet. Without a ledger, nothing counts as tried.
     """
 
     @cache
-    def attempts_and_sweeps() -> tuple[Mapping[int, Candidate], tuple[tuple[int, Settings], ...]]:
+    def newest() -> tuple[Place, Sequence[Row]]:
         place = place_of(contest)
-        rows, _ = history.rows(place, _NEWEST)
+        return place, history.rows(place, _NEWEST)[0]
+
+    @cache
+    def attempts_and_sweeps() -> tuple[Mapping[int, Candidate], tuple[tuple[int, Settings], ...]]:
+        place, rows = newest()
         others = {row.number: other for row in rows if (other := candidate_of(place, row.number)) is not None}
         ours = tuple((UNRECORDED, setting.settings) for setting in sweep.screened) if sweep is not None else ()
         return others, screened_settings(place, rows) + ours
@@ -40,11 +54,15 @@ def advice_here(
         return {}
 
     hints = for_kernel(hints, evidence, candidate, contest, by_whom)
-    if not any(hint.edits for hint in hints):
-        return hints
-    with suppress(RatchetError):
-        return untried(hints, candidate, *attempts_and_sweeps())[0]
-    return hints
+    left_out: tuple[str, ...] = ()
+    if any(hint.edits for hint in hints):
+        with suppress(RatchetError):
+            others, screened = attempts_and_sweeps()
+            timed = timed_settings(*newest(), others, evidence)
+            hints, left_out = untried(hints, candidate, others, screened, timed)
+    if hints:
+        return hints, left_out
+    return nothing_found(evidence, is_tried=bool(left_out)), left_out
 
 
 def set_constants(candidate: Candidate, settings: Settings, contest: Path) -> Candidate:
@@ -91,6 +109,40 @@ def screened_settings(place: Place, rows: Sequence[Row]) -> tuple[tuple[int, Set
             sweep = history.attempt(place, row.number).sweep
             screened += [(row.number, setting.settings) for setting in sweep.screened] if sweep else []
     return tuple(screened)
+
+
+def timed_settings(
+    place: Place, rows: Sequence[Row], others: Mapping[int, Candidate], evidence: Evidence
+) -> tuple[TimedSettings, ...]:
+    """The times of sets of constants that the attempts `rows` and their sweeps have, oldest first.
+
+    Only attempts at the problem of `evidence`, for its chip, count; a single attempt counts if it changed nothing but
+    constants of the champion.
+    """
+    timed: list[TimedSettings] = []
+    for row in rows:
+        with suppress(RatchetError):
+            attempt = history.attempt(place, row.number)
+            if (attempt.evidence.problem, attempt.evidence.chip) == (evidence.problem, evidence.chip):
+                timed += _timed(attempt, row, others)
+    return tuple(timed)
+
+
+def _timed(attempt: Attempt, row: Row, others: Mapping[int, Candidate]) -> Iterator[TimedSettings]:
+    other = others.get(attempt.number)
+    champion = others.get(attempt.champion.attempt) if attempt.champion else None
+    if other is None:
+        return
+    constants = dict(other.tunable)
+    if attempt.sweep is not None:
+        screened = [(setting.settings, setting.seconds) for setting in attempt.sweep.screened]
+        times = tuple(
+            ({**constants, **dict(settings)}, seconds) for settings, seconds in screened if seconds is not None
+        )
+        yield TimedSettings(by=f"the sweep of attempt {attempt.number}", times=times)
+    if champion is not None and row.time_ratio is not None and is_alike(champion, other):
+        pair = ((dict(champion.tunable), 1.0), (constants, row.time_ratio))
+        yield TimedSettings(by=f"attempt {attempt.number}", times=pair)
 
 
 def candidate_of(place: Place, number: int) -> Candidate | None:

@@ -10,7 +10,7 @@ from rule_examples import saved
 
 from harness import contest as contests
 from harness.advice import diagnose
-from harness.advice.edits import SimulatedEdits, is_made_by
+from harness.advice.edits import SimulatedEdits, is_made_by, saving_nothing
 from harness.advice.report import report
 from harness.candidate import Candidate
 from harness.loop import edits
@@ -60,6 +60,25 @@ def test_an_edit_that_brings_nothing_is_not_offered() -> None:
     hints = diagnose.hints(TEMPLATE, figures, simulated=(simulate(QUERIES, 1.02), simulate(KEYS, None)))
     assert not any(hint.rule == "re-reads" for hint in hints)
     assert any("raise the key/value block" in hint.suggestion and hint.gain is None for hint in hints)
+
+
+def test_edits_that_save_nothing_are_counted_and_named() -> None:
+    useless = (simulate(QUERIES, 1.011, "BQ"), simulate(KEYS, 0.997, "BKV"))
+    assert saving_nothing(useless) == (
+        "2 suggested edits were simulated and save nothing worth an attempt: BQ 128 -> 512 (+1.1%), "
+        "BKV 256 -> 1024 (-0.3%)"
+    )
+    assert saving_nothing(useless[:1]).startswith("1 suggested edit was simulated and saves nothing")
+    assert saving_nothing((simulate(QUERIES, 0.99), simulate(KEYS, None))) == ""
+
+
+def test_a_finding_whose_edits_save_nothing_is_left_out_even_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = report(TEMPLATE, V5E)
+    slower = (simulate(QUERIES, 1.02), simulate(KEYS, 1.03))
+    cases = [case for case in diagnose.findings(diagnose.observe(TEMPLATE, figures, 7e-3)) if case[1].edits]
+    assert cases
+    monkeypatch.setattr(diagnose, "findings", lambda seen: tuple(cases))
+    assert diagnose.hints(TEMPLATE, figures, simulated=slower) == ()
 
 
 def test_an_edit_is_made_where_the_program_has_that_block() -> None:

@@ -869,6 +869,19 @@ def test_most_is_said_of_more_than_half() -> None:
     assert "the largest part at kernel.py:" in finding.observation
 
 
+def test_what_stands_outside_is_reported_from_one_percent_on() -> None:
+    kernel = reshaped(good())
+    assert kernel.simulation is not None
+    kernel_op, op = kernel.simulation.ops
+
+    def gains(seconds: float) -> list[float | None]:
+        shorter = with_run(kernel, ops=(kernel_op, replace(op, seconds=seconds)))
+        return [hint.gain for hint in advised(shorter) if hint.rule == "copies"]
+
+    assert gains(0.009e-3) == [pytest.approx(0.01125)]
+    assert gains(0.007e-3) == []
+
+
 def test_what_saves_next_to_nothing_takes_no_place_but_where_there_is_nothing_else() -> None:
     kernel = reshaped(good())
     assert kernel.simulation is not None

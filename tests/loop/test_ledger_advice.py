@@ -10,7 +10,7 @@ from ledger_fixtures import NAIVE, candidate, new_repository, run_attempt
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger
-from harness.loop.ledger_advice import advice_here, set_constants
+from harness.loop.ledger_advice import advice_and_left_out, advice_here, set_constants
 from harness.loop.sweep import on_another_text
 from harness.records import Edit, Hint, ScreenedSetting, Sweep
 
@@ -53,6 +53,43 @@ def test_a_sweep_that_no_attempt_recorded_counts_in_its_own_report(contest: Path
     assert advice_here(ADVICE, evidence(), CHAMPION, contest, sweep("512")) == ADVICE[1:]
     (first, _) = advice_here(ADVICE, evidence(), Candidate(text=NAIVE + b"\n\nX = 1\n"), contest, sweep("512"))
     assert "BQ=512 by this sweep" in first.suggestion
+
+
+def test_if_all_advice_was_tried_the_hint_says_so(contest: Path) -> None:
+    candidate(contest, 1024)
+    run_attempt(Ledger.open(contest), "reject", sweep=sweep("512"))
+    (hint,), (left_out,) = advice_and_left_out(ADVICE[:1], evidence(), CHAMPION, contest)
+    assert hint.observation.startswith("all changes that rules find were tried; up to ")
+    assert left_out.startswith("advice left out, because it was tried by attempt 2, the sweep of attempt 3: a larger")
+
+
+def test_what_was_slower_with_another_body_is_marked_and_kept(contest: Path) -> None:
+    candidate(contest, 1024)
+    times = tuple(
+        ScreenedSetting(settings=(("BQ", value),), seconds=seconds)
+        for value, seconds in (("128", 1.00e-3), ("256", 1.011e-3), ("512", 0.9e-3), ("1024", None))
+    )
+    run_attempt(Ledger.open(contest), "reject", sweep=replace(sweep(), screened=times))
+    text = NAIVE.replace(b"return q", b"return q + 0")
+    kernel = Candidate(text=text)
+    (first, second) = advice_here(ADVICE, evidence(), kernel, contest)
+    assert first.suggestion == (
+        "a larger block (--set BQ=256,512); slower with another body, by the sweep of attempt 3: BQ=256 (1.1% more "
+        "time)"
+    )
+    assert second == ADVICE[1]
+    # The record says nothing of a kernel with another value of another constant.
+    other = Candidate(text=text.replace(b"BKV = 256", b"BKV = 512"))
+    assert "slower" not in advice_here(ADVICE, evidence(), other, contest)[0].suggestion
+    # Nor of another chip's kernel.
+    elsewhere = replace(evidence(), chip="v6e")
+    assert "slower" not in advice_here(ADVICE, elsewhere, kernel, contest)[0].suggestion
+
+
+def test_an_attempt_that_changed_one_constant_and_lost_is_named_too(contest: Path) -> None:
+    kernel = Candidate(text=NAIVE.replace(b"return q", b"return q + 0"))
+    (first, _) = advice_here(ADVICE, evidence(), kernel, contest)
+    assert first.suggestion.endswith("; slower with another body, by attempt 2: BQ=256 (5.0% more time)")
 
 
 def test_without_a_ledger_nothing_was_tried(tmp_path: Path) -> None:

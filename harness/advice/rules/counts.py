@@ -5,15 +5,18 @@ from collections.abc import Sequence
 
 from harness.advice.buffers import LANES, item_bits, tile_rows
 from harness.advice.cycle_shares import lines_of_source
+from harness.advice.edits import NOTABLE_GAIN
 from harness.advice.observed import Observed, blocks
 from harness.advice.rules.registers import score_registers
-from harness.advice.rules.rule import COUNTS, NOTABLE_GAIN, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, RuleCase, rule
+from harness.advice.rules.rule import COUNTS, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, RuleCase, rule
 from harness.judge.verdict.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
 from harness.records import OpTime, Window
 from harness.records.cycle_breakdown import TRANSPOSED_PUSH
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 _NOTABLE_SHARE = 0.05
+# Operations outside the kernel are reported if they take at least this share of the time: most of it can be saved.
+_NOTABLE_OUTSIDE = 0.01
 # Computed exponentials per needed exponential; rescaling a running sum takes a few more.
 _NOTABLE_EXPONENTIALS = 1.25
 # Matmuls per expected matmul.
@@ -102,7 +105,7 @@ def around(seen: Observed) -> RuleCase | None:
     share = time / seen.seconds
     if _saves_transposed_pushes(seen):
         moves = 0
-    if not moves and share < _NOTABLE_SHARE:
+    if not moves and share < _NOTABLE_OUTSIDE:
         return None
     observations = []
     if moves:

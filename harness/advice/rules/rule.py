@@ -12,8 +12,6 @@ from harness.records import Edit, Hint
 COUNTS = "published protocol, expected counts inside a kernel"
 CAUSES = "published protocol, causes of a gap"
 TIMELINE = "published protocol, patterns in a timeline"
-# A change that saves a smaller share of the time is not worth an experiment.
-NOTABLE_GAIN = 0.005
 OP_PROFILE = "published protocol, op profile"
 UTILISATION = "published protocol, utilisation table"
 REGIMES = "published protocol, regimes"

@@ -10,7 +10,7 @@ from harness import contest as contests
 from harness.advice import diagnose as diagnosing
 from harness.advice import dump_directory
 from harness.advice import report as reporting
-from harness.advice.edits import SimulatedEdits
+from harness.advice.edits import SimulatedEdits, saving_nothing
 from harness.advice.whatif import answers
 from harness.candidate import Candidate
 from harness.errors import RatchetError, UsageError
@@ -19,7 +19,7 @@ from harness.ledger import history
 from harness.ledger.paths import place_of
 from harness.loop import edits, installed
 from harness.loop.bench import Bench, policy_here
-from harness.loop.ledger_advice import advice_here
+from harness.loop.ledger_advice import advice_and_left_out
 from harness.loop.suite_member import evidence_of
 from harness.records import Ceiling, Edit, Evidence, Failure, Hint, Report, Row, Table
 from harness.records.titles import taken_back
@@ -128,12 +128,14 @@ def _diagnosis(arguments: Namespace) -> Diagnosis:
     rows = _earlier(folder, number)
     asked = diagnosing.edits(evidence, report, rows, ceilings)
     simulated, why = _simulate_edits(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
-    advice = advice_here(diagnosing.hints(evidence, report, rows, ceilings, simulated), evidence, candidate, folder)
+    by_rules = diagnosing.hints(evidence, report, rows, ceilings, simulated)
+    advice, left_out = advice_and_left_out(by_rules, evidence, candidate, folder)
     notes = (
         "`at most` marks an upper bound of the gain, not the expected gain",
         note,
         *_order(advice),
         *_of_edits(simulated, why),
+        *left_out,
     )
     failure = evidence.failure
     if failure is not None:
@@ -175,14 +177,16 @@ def _simulate_edits(
 
 
 def _of_edits(simulated: Sequence[SimulatedEdits], why: str) -> tuple[str, ...]:
-    """A sentence on the simulated edits and their times; without edits, the reason `why`, if any."""
+    """Sentences on the simulated edits and their times; without edits, the reason `why`, if any."""
     if not simulated:
         return (why,) if why else ()
     times = [
         f"{edit.words}: {edit.why.partition(':')[0] if edit.time_ratio is None else change(edit.time_ratio)}"
         for edit in simulated
+        if edit.saves or edit.time_ratio is None
     ]
-    return (f"time changes of simulated edits, whose results were not checked: {', '.join(times)}",)
+    words = f"time changes of simulated edits, whose results were not checked: {', '.join(times)}" if times else ""
+    return tuple(sentence for sentence in (words, saving_nothing(simulated)) if sentence)
 
 
 def _order(advice: Sequence[Hint]) -> tuple[str, ...]:

@@ -190,17 +190,17 @@ SHOWN = {
         ),
     ],
     "split matmuls": [
-        Case(lambda: with_counts(good(), matmul=6), ("6 matmuls", "2 are expected", "one dot over whole blocks")),
+        Case(lambda: with_counts(good(), matmul=6), ("6 matmuls", "instead of 2", "one dot over whole blocks")),
         Case(
             lambda: with_counts(with_window(good(), 1, block_shape=(192, 128)), matmul=4),
             ("k's block, now 192 x 128", "128 x 128"),
         ),
     ],
     "recomputed exp": [
-        Case(lambda: with_counts(good(), exp=3), ("3 exponentials", "2 are expected")),
+        Case(lambda: with_counts(good(), exp=3), ("3 exponentials", "instead of 2")),
         # Both halves of a bfloat16 kernel's registers made twice; and a float32 one, whose registers hold half as many.
-        Case(lambda: with_exponentials(2.0, 2.0, with_counts(good(), exp=3)), ("3 exponentials", "2 are expected")),
-        Case(lambda: with_exponentials(2.0, 4.0, with_counts(good(), exp=3)), ("3 exponentials", "2 are expected")),
+        Case(lambda: with_exponentials(2.0, 2.0, with_counts(good(), exp=3)), ("3 exponentials", "instead of 2")),
+        Case(lambda: with_exponentials(2.0, 4.0, with_counts(good(), exp=3)), ("3 exponentials", "instead of 2")),
     ],
     "staged reductions": [Case(lambda: with_counts(good(), reduction=9), ("9 reductions", "at most 4"))],
     "misaligned blocks": [
@@ -320,7 +320,7 @@ SHOWN = {
         ),
         Case(
             lambda: with_call(good(), grid=(3, 5, 7), dimension_semantics=()),
-            ("one entry for each of the 3 axes of the grid",),
+            ("one entry for each axis of the grid (3)",),
         ),
     ],
     "near the ceiling": [Case(lambda: evidence(0.80e-3, bq=256), ("MXU 87.2% and HBM 83.2% are both high",))],

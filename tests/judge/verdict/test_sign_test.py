@@ -105,7 +105,7 @@ def test_looks_are_paid_for() -> None:
 @pytest.mark.parametrize(
     ("champion", "candidate", "words"),
     [
-        ((1.0, 1.0), (1.0,), "got 1 and 2"),
+        ((1.0, 1.0), (1.0,), "got 2 and 1"),
         ((), (), "got 0 and 0"),
         ((1.0, 0.0), (1.0, 1.0), "zero, negative or non-finite"),
         ((1.0, 1.0), (1.0, float("nan")), "zero, negative or non-finite"),

@@ -227,7 +227,7 @@ def test_errors_are_errors_of_the_tool_with_their_kind(contest: Path, converse: 
         assert "without NUL" in await refusal(client, "hlo", what="a\0b")
         many = await refusal(client, "run_experiment", message="m", set=["B=1"] * 1001)
         assert "is not valid under any of the given schemas" in many
-        assert "run are the same" in await refusal(client, "xprof_ops", where="a", run="b")
+        assert "run are two names of one argument" in await refusal(client, "xprof_ops", where="a", run="b")
         # And it goes on answering.
         assert (await answer(client, "results"))["rows"]
 

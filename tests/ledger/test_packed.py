@@ -202,8 +202,7 @@ def test_a_line_that_is_cut_off_is_named_and_kept(ledger: Ledger, contest: Path,
     # What was accepted is in the accepting commits; without them HEAD has the last line only if it was committed.
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert any(
-        f"attempts.jsonl, line {line}: expected JSON" in sentence and "cut off" in sentence
-        for sentence in skipped
+        f"attempts.jsonl, line {line}: expected JSON" in sentence and "cut off" in sentence for sentence in skipped
     )
     assert clone.next_number() == 5
     candidate(contest, 900)

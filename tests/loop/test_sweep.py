@@ -199,12 +199,15 @@ def test_interrupting_a_sweep_leaves_kernel_and_ledger_as_they_were(contest: Pat
 @pytest.mark.slow
 def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) -> None:
     ratchet(contest, "experiment: baseline", expect=0)
+    first = json.loads(ratchet(contest, "show", "1", "--json", expect=0).stdout)["attempt"]
     naive = (contest / "kernel.py").read_text()
     grid_words = ("--set", "BQ=128,300,512", "--set", "BKV=256,512")
     run = ratchet(contest, "sweep", "experiment: blocks", *grid_words, "--json", expect=0)
     assert "threshold: the best of up to 6 settings must take at least " in run.stderr
     done = json.loads(run.stdout)
-    assert done["least_gain"] == pytest.approx(1 - 1 / (1 + deviations(4) * 0.02))
+    assert done["least_gain"] == pytest.approx(
+        1 - 1 / (1 + deviations(4) * first["evidence"]["simulation"]["relative_uncertainty"])
+    )
     assert (done["attempt"], done["outcome"], len(done["sweep"]["screened"])) == (2, "accept", 6)
     failed = [trial for trial in done["sweep"]["screened"] if trial["seconds"] is None]
     assert {dict(trial["settings"])["BQ"] for trial in failed} == {"300"}

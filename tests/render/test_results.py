@@ -231,7 +231,7 @@ def test_the_story_is_honest_where_the_first_has_no_time() -> None:
     assert gain_words(total).endswith("earlier accepted kernels have no time on this scale")
     total = gain(scaled_table(rows, 3, [timed(rows[1], NEWEST, 2e-3)]))
     assert total is not None
-    assert gain_words(total).startswith("2.000 -> 1.000 ms [simulated v5e], 2.00 times as fast, in 3 attempts, 3 accepted")
+    assert gain_words(total).startswith("2.000 -> 1.000 ms [simulated v5e], 2.00 times as fast, in 3 attempts, 3 ")
     assert gain_words(total).endswith("from attempt 2, the oldest accepted one with a time on this scale")
     assert gain(scaled_table([line(1, "a", outcome="reject")], None)) is None
     alone = gain(scaled_table(rows[:1], 1))

@@ -10,7 +10,7 @@ from harness.advice.kernel_changes import kinds_of_change
 from harness.candidate import Candidate, Settings
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
-from harness.loop.untried_advice import untried
+from harness.loop.untried_advice import TimedSettings, untried
 from harness.loop.when_to_stop import PLATEAU_ATTEMPTS, go_on_or_stop, last_hint
 from harness.records import TITLE_MOVES, Hint, Report, Row, Statement
 from harness.records.search_state import Constant, KindTried, PastAttempt, SearchChampion, SearchState
@@ -22,7 +22,8 @@ class SearchInputs:
     """The inputs of a search state: all rows, oldest first, and the candidates to look into, by attempt.
 
     `candidate` is the one in the working tree, `report` the champion's (without a champion, the last attempt's),
-    `screened` the settings that sweeps have screened, each with the attempt of its sweep.
+    `screened` the settings that sweeps have screened, each with the attempt of its sweep, `timed` the times of sets of
+    constants in attempts and sweeps.
     """
 
     contest: str
@@ -37,6 +38,7 @@ class SearchInputs:
     advice: Sequence[Hint]
     messages: tuple[str, ...] = ()
     screened: tuple[tuple[int, Settings], ...] = ()
+    timed: tuple[TimedSettings, ...] = ()
 
 
 def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
@@ -54,7 +56,7 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
     champion = seen.candidates.get(seen.champion.number, seen.candidate) if seen.champion else seen.candidate
     # The hint on a plateau is left out: the advice below says it, from a count of its own.
     advice = [hint for hint in seen.advice if hint.rule != "plateau"]
-    hints, left_out = untried(advice, champion, seen.candidates, seen.screened)
+    hints, left_out = untried(advice, champion, seen.candidates, seen.screened, seen.timed)
     return SearchState(
         contest=seen.contest,
         problem=seen.problem.title,

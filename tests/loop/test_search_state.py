@@ -11,6 +11,7 @@ from harness.candidate import Candidate
 from harness.hardware import chip, with_mesh
 from harness.judge.verdict.roofline import floor_of, impossibilities
 from harness.loop.search_state import search_state, since_win
+from harness.loop.untried_advice import TimedSettings
 from harness.loop.when_to_stop import FLOOR_REACHED
 from harness.operators import AllGatherMatmul
 from harness.records import Edit, Hint, Row, SuiteMember
@@ -225,6 +226,20 @@ def test_advice_that_was_tried_is_not_given_again() -> None:
     assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BQ=512)}).hints
     # A trial of the edit in another kernel does not count either.
     assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512).replace(b"q @ k", b"k @ q")}).hints
+
+
+def test_advice_that_lost_with_another_body_says_so() -> None:
+    times = (({"BKV": "256"}, 1.0), ({"BKV": "512"}, 1.02))
+    lost = TimedSettings(by="the sweep of attempt 2", times=times)
+    won = replace(lost, by="attempt 3", times=(times[1], ({"BKV": "256"}, 1.1)))
+    rows = [row(1, "accept", kind="baseline")]
+    (hint,) = advised((LARGER,), rows, {1: KERNEL}, timed=(lost,)).hints
+    assert hint.suggestion == (
+        "another block; slower with another body, by the sweep of attempt 2: BKV=512 (2.0% more time)"
+    )
+    # The newest record counts.
+    (hint,) = advised((LARGER,), rows, {1: KERNEL}, timed=(lost, won)).hints
+    assert hint.suggestion == "another block"
 
 
 def test_advice_of_two_sizes_is_left_out_when_both_were_tried_or_screened() -> None:

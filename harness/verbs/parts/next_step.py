@@ -8,7 +8,7 @@ from harness.contest import Contest
 from harness.hardware import chip, with_mesh
 from harness.ledger import Ledger, history, table
 from harness.loop import edits, installed, search_state
-from harness.loop.ledger_advice import candidate_of, screened_settings
+from harness.loop.ledger_advice import candidate_of, screened_settings, timed_settings
 from harness.loop.package_kernel import for_kernel
 from harness.loop.untried_advice import who_tried
 from harness.records import Hint, Recheck
@@ -87,4 +87,5 @@ def _search_inputs(
         advice=advice,
         messages=tuple(messages),
         screened=screened,
+        timed=timed_settings(ledger.place, rows[begins:], candidates, last.evidence) if last else (),
     )

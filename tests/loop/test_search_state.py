@@ -230,15 +230,15 @@ def test_advice_that_was_tried_is_not_given_again() -> None:
 
 def test_advice_that_lost_with_another_body_says_so() -> None:
     times = (({"BKV": "256"}, 1.0), ({"BKV": "512"}, 1.02))
-    lost = TimedSettings(by="the sweep of attempt 2", times=times)
-    won = replace(lost, by="attempt 3", times=(times[1], ({"BKV": "256"}, 1.1)))
+    slower = TimedSettings(by="the sweep of attempt 2", times=times)
+    won = replace(slower, by="attempt 3", times=(times[1], ({"BKV": "256"}, 1.1)))
     rows = [row(1, "accept", kind="baseline")]
-    (hint,) = advised((LARGER,), rows, {1: KERNEL}, timed=(lost,)).hints
+    (hint,) = advised((LARGER,), rows, {1: KERNEL}, timed=(slower,)).hints
     assert hint.suggestion == (
         "another block; slower with another body, by the sweep of attempt 2: BKV=512 (2.0% more time)"
     )
     # The newest record counts.
-    (hint,) = advised((LARGER,), rows, {1: KERNEL}, timed=(lost, won)).hints
+    (hint,) = advised((LARGER,), rows, {1: KERNEL}, timed=(slower, won)).hints
     assert hint.suggestion == "another block"
 
 

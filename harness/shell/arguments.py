@@ -14,7 +14,6 @@ from harness.shell.program_name import renamed, typed
 
 # The message of a contest's first attempt.
 BASELINE = '"experiment: baseline"'
-EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 
 # A function of a program, `train.py:step`: the file, and its name.
 FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")

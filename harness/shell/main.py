@@ -17,6 +17,7 @@ from harness.errors import RatchetError, UsageError
 from harness.render.layout import harmless
 from harness.shell.arguments import colour, say
 from harness.shell.catalogue import EVERY, typed_verbs, valued_options
+from harness.shell.exit_codes import BUG, INTERRUPTED
 from harness.shell.help_page import overview
 from harness.shell.parser import did_you_mean
 from harness.shell.program_name import renamed, work_in
@@ -25,7 +26,6 @@ from harness.shell.verb import MESSAGE, Outcome, Verb
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
-BUG, INTERRUPTED = 5, 130
 _HELP = {"-h", "--help"}
 # The environment variable that a shell sets when it asks for completions.
 COMPLETING = "_ARGCOMPLETE"

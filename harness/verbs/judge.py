@@ -5,7 +5,8 @@ from argparse import Namespace
 from dataclasses import dataclass
 
 from harness.records import Evidence, Report, Verdict
-from harness.shell.arguments import EXIT_OF_OUTCOME, colour, command, say
+from harness.shell.arguments import colour, command, say
+from harness.shell.exit_codes import EXIT_OF_OUTCOME
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_evaluation

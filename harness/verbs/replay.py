@@ -3,7 +3,8 @@
 from argparse import Namespace
 
 from harness.records import Replay as Record
-from harness.shell.arguments import EXIT_OF_OUTCOME, colour
+from harness.shell.arguments import colour
+from harness.shell.exit_codes import EXIT_OF_OUTCOME
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 

@@ -7,10 +7,9 @@ from typing import Literal
 from harness.errors import UsageError
 from harness.records import RejudgedAttempt
 from harness.shell.arguments import BASELINE, command, say
+from harness.shell.exit_codes import EXIT_OF_REVOKE
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
-
-_EXIT_OF = {"passes": 0, "revoked": 0, "no champion": 1, "undecided": 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,4 +93,4 @@ class Revoke(Verb):
                 f"{printed}\nmend kernel.py; the next attempt is a baseline: {command(BASELINE, arguments.directory)}"
             )
 
-        return Outcome(document=document, text=text, exit_code=_EXIT_OF[result.outcome], messages=result.messages)
+        return Outcome(document=document, text=text, exit_code=EXIT_OF_REVOKE[result.outcome], messages=result.messages)

@@ -15,7 +15,8 @@ from harness.loop.screening import Places
 from harness.loop.search import Search
 from harness.render.layout import terminal_width
 from harness.render.sweep import sweep_text
-from harness.shell.arguments import EXIT_OF_OUTCOME, colour, say
+from harness.shell.arguments import colour, say
+from harness.shell.exit_codes import EXIT_OF_OUTCOME
 from harness.shell.verb import Outcome
 from harness.verbs.parts.attempts import attempt_text, closing_lines, expectation, hypothesis_of
 from harness.verbs.parts.context import contest_of, progress_of

@@ -81,8 +81,8 @@ _UNEXPLAINED = """## What is not explained
   eight groups holds all rows.
 - Grouped products of bfloat16 on v6e are 3 % too fast in the median, and 19 % at most. With earlier constants, most of
   their steps took 0.2 to 0.7 us longer than simulated, whatever their length; the gradients' steps, most of which have
-  three or four buffers instead of two, did not. The same was true on v7x until a single transfer was limited to 1024
-  bytes a cycle (a group's weights are fetched in one piece). On v6e no such limit suits all rows (0.65 to 0.8 of the
+  three or four buffers instead of two, did not. The same was true on v7x until the simulator limited each transfer to
+  1024 bytes a cycle (one transfer fetches a group's weights). On v6e no such limit suits all rows (0.65 to 0.8 of the
   bandwidth, by row), and 10 % less bandwidth for all reads does as well, so the simulator uses that. A higher cost of
   every wait is ruled out: attention would be 8 % too slow on v7x.
 - Products of 128 groups of 2048 x 768: the seven rows on v6e and v7x are 2 to 15 % too fast.

@@ -234,7 +234,9 @@ class _Events(Sequence[Event]):
 
 
 def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], bytes]":
-    """The starts and ends, alternating, of the fields `number` in the message from `at` to `end`, and all other bytes.
+    """The starts and ends, alternating, of the contents of the fields with this `number`, and all other fields' bytes.
+
+    The message lies between `at` and `end`.
 
     Raises DecodeError or IndexError if the message breaks off, OverflowError beyond 4 GiB (the limit of protobuf itself
     is 2 GiB).

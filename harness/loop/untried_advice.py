@@ -76,7 +76,7 @@ def _losses(edit: Edit, candidate: Candidate, timed: Sequence[TimedSettings]) ->
 
 
 def _time_ratio(record: TimedSettings, present: Mapping[str, str], name: str, new: str) -> float | None:
-    """The smallest time ratio of the change of constant `name` from its present value to `new`; None if not timed."""
+    """The least new over old time in `record` if only `name` changes, from its present value to `new`; else None."""
     shared = {
         frozenset(constants.items()): seconds
         for constants, seconds in record.times

@@ -79,7 +79,7 @@ class Bisect(Verb):
             bisection = searching.bisect(contest, steps, arguments.metric, arguments.threshold / 100, progress, records)
         tidy(contest.directory)
         names = ", ".join(records.used)
-        reused = f"not judged again, because the result is recorded under the present key: {names}"
+        reused = f"recorded under the present key, so not judged again: {names}"
         return Outcome(
             document=bisection,
             text=lambda: bisection_text(bisection, terminal_width(), full=arguments.full, colour=colour()),

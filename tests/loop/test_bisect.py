@@ -155,7 +155,7 @@ def test_what_attempts_recorded_under_the_present_key_is_not_judged_again(
     document = json.loads(printed.out)
     assert document["suspects"] == ["attempt 3"]
     assert [kernel["seconds"] for kernel in document["judged"]] == [2e-3, 3e-3, 1e-3]
-    assert "because the result is recorded under the present key: attempt 1, attempt 3, attempt 2" in printed.err
+    assert "recorded under the present key, so not judged again: attempt 1, attempt 3, attempt 2" in printed.err
     assert not (folder / "profile_data" / "bisect").exists()
     # The same text, named by its commit, is not judged again either.
     assert main(["bisect", "-C", str(folder), "--from", "HEAD~1", "--to", "HEAD", "--json"]) == 0

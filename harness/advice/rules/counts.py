@@ -184,7 +184,7 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
     elif "copy" in names and whole:
         return (
             f"leave {' and '.join(whole)} in HBM (a BlockSpec with memory_space=pl.ANY) and copy each part there when "
-            "it is done: now the call ends with the whole output in VMEM, and XLA copies it to HBM"
+            "it is done: at present the call ends with the whole output in VMEM, and XLA copies it to HBM"
         )
     elif "copy" in names or (moves and copies):
         advice.append(OUTPUT_READ)

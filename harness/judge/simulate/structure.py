@@ -310,7 +310,7 @@ def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
 
 @cache
 def unit_of(opcode: str) -> str:
-    """The unit that issues the operation, by the names of the compiler's table of slots; "" if no unit does.
+    """The unit whose slot the operation takes, named as in the compiler's table of slots; "" if it takes none.
 
     DMA stands for transfers and waits for transfers, which the table does not have.
     """

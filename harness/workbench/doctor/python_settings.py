@@ -56,7 +56,7 @@ class _Unread(Exception):
 
 
 def steps(tree: ast.Module, is_watched: Callable[[str], bool]) -> Iterator[Assignment]:
-    """The assignments in the order in which they are made.
+    """The assignments to environment variables and JAX's options, in the order in which they run.
 
     An assignment is not certain if it is in a condition, or in a function that the module does not call. In
     environments of other processes only watched variables count.

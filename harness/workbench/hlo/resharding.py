@@ -114,7 +114,7 @@ def _read_gather(
     remedy = ""
     if is_spared and result is not None and place is not None:
         split = [collective.axes if at == place else () for at in range(len(result.dimensions))]
-        remedy = f"keep it split: with_sharding_constraint(x, {_spec(split)}) before this use"
+        remedy = f"keep the gathered array x split until its use: with_sharding_constraint(x, {_spec(split)})"
     return _large_collective(collective, users, reading, remedy)
 
 

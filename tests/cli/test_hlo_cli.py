@@ -212,7 +212,9 @@ def test_of_several_modules_it_is_the_one_that_ran_longest(tmp_path: Path, capsy
     assert json_of(capsys, str(run), "--module", "jit_call") == called
     assert json_of(capsys, str(run), "--module", "jit_make") != called
     assert main(["hlo", str(run)]) == 0
-    assert "this is jit_call(8), where most time was spent; --module names another of 3" in capsys.readouterr().err
+    assert (
+        "this is module jit_call(8), where most time was spent; --module names another of 3" in capsys.readouterr().err
+    )
 
 
 def json_of(capsys: pytest.CaptureFixture[str], *words: str) -> Any:

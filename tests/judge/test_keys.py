@@ -105,7 +105,8 @@ def test_a_cpu_takes_no_title_from_a_simulated_champion(contest: Path) -> None:
     assert "judge --on cpu" in refused.stderr
     swept = ratchet(contest, "sweep", "experiment: blocks", "--on", "cpu", "--set", "BR=16,32", expect=4)
     assert "[cpu-champion]" in swept.stderr
-    assert "screen" not in swept.stderr
+    assert "threshold: " not in swept.stderr
+    assert "best so far" not in swept.stderr
     assert (contest / "kernel.py").read_text() == kernel
     assert ratchet(contest, "results", "--json", expect=0).stdout == rows
 

@@ -171,7 +171,7 @@ def test_a_contest_without_accepts_says_what_to_do(tmp_path: Path) -> None:
     scaffold.scaffold(tmp_path / "other", "matmul", ())
     git(tmp_path, "add", "--all")
     git(tmp_path, "commit", "--quiet", "-m", "another contest")
-    with pytest.raises(RatchetError, match="makes the first") as refused:
+    with pytest.raises(RatchetError, match="makes one") as refused:
         changes.accepts(Ledger.open(tmp_path / "other"))
     assert refused.value.kind == "no-champion"
 

@@ -139,7 +139,7 @@ def test_flags_for_what_stalls() -> None:
     assert notes_of((START, 0, 1), (work, 1, 20), (DONE, 21, 1)) == ()
     stalls, nothing = notes_of((SYNCHRONOUS, 0, 30))
     assert "all-reduce stalls for 100.0%" in stalls
-    assert "No collective overlaps with other work: xla_tpu_enable_async_collective_fusion is" in nothing
+    assert "No collective overlaps with other work: try the base flag xla_tpu_enable_async_collective_fusion" in nothing
 
 
 @pytest.mark.parametrize(

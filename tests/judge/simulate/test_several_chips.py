@@ -309,7 +309,7 @@ def test_slices_are_as_square_as_they_can_be() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "expected --arg, such as 'f32[8,128]', for x too"),
+        ([], "expected --arg, such as 'f32[8,128]', for x, got none"),
         (["f32[4097@x,1024]"], "a multiple of x=2 before @x, got 4097"),
         (["f32[4098@x@y,1024]"], "a multiple of x=2 * y=2 before @x@y, got 4098"),
         (["f32[4096@x,1024@x]"], "expected each axis once behind the @ of one --arg, got x 2 times"),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from harness import operators
 from harness.operators import complaints, prepare_module
 from harness.operators.axes import axis
 from harness.operators.controls import weaknesses
@@ -225,3 +226,10 @@ def test_sums_err_as_much_as_those_of_float32_do() -> None:
     off, modelled = (float(np.std(sums - a @ b)) for sums in (actual, erring))
     # The model also allows for terms that are lost one after another beside a large sum.
     assert 0.01 < off / modelled < 1
+
+
+def test_a_single_draw_of_zeros_does_not_count_against_the_template(tmp_path: Path) -> None:
+    path = Path(operators.__file__).parent / "templates" / "formula" / "prepare.py"
+    template = prepare_module.run(path.read_bytes(), str(tmp_path / "prepare.py"))
+    # The first draw of `drawn-offsets` at this width has hardly an output that is not zero.
+    assert complaints(template.BiasGelu(rows=64, columns=4096)) == ()

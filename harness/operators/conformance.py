@@ -161,12 +161,25 @@ def _of_work(statement: Statement) -> Iterator[str]:
     if min(work.matmul_flops, work.vector_flops, work.exponentials) < 0 or not work.flops:
         yield f"expected useful work of more than 0 FLOPs and no negative count, got {work}"
     every = [array for array in (*statement.inputs, *statement.outputs) if _dtype(array) is not None]
-    whole = sum(int(np.prod(array.shape)) * np.dtype(_dtype(array)).itemsize for array in every)
+    whole = sum(_shard_elements(statement, array) * np.dtype(_dtype(array)).itemsize for array in every)
     if not 0 < work.minimum_hbm_bytes <= whole:
+        of_one_chip = ", by one chip, of its shards," if statement.mesh else ","
         yield (
-            f"expected minimum_hbm_bytes of at most {whole:,}, each input read and each output written once, got "
-            f"{work.minimum_hbm_bytes:,}"
+            f"expected minimum_hbm_bytes of at most {whole:,}{of_one_chip} each input read and each output written "
+            f"once, got {work.minimum_hbm_bytes:,}"
         )
+
+
+def _shard_elements(statement: Statement, array: Array) -> int:
+    """The number of elements of one chip's shard; of the whole array if it cannot be split, as _over_mesh says."""
+    return prod(statement.shard(array) if _can_be_split(statement, array) else array.shape)
+
+
+def _can_be_split(statement: Statement, array: Array) -> bool:
+    sizes = dict(statement.mesh)
+    return len(array.split) == len(array.shape) and all(
+        length % sizes.get(axis or "", 1) == 0 for length, axis in zip(array.shape, array.split, strict=True)
+    )
 
 
 def _dtype(array: Array) -> Any:
@@ -225,9 +238,7 @@ def _over_mesh(problem: Problem, small: Problem) -> Iterator[str]:
                 yield f"expected {array.name} to be split over each axis once, got {', '.join(named)}"
             elif array.split and len(array.split) != len(array.shape):
                 yield f"expected {array.name} to name an axis, or None, for each of {len(array.shape)} dimensions"
-            elif array.split and any(
-                length % sizes.get(axis or "", 1) for length, axis in zip(array.shape, array.split, strict=True)
-            ):
+            elif array.split and not _can_be_split(statement, array):
                 yield f"expected the chips, {_axes(instance)}, to divide {array.name}, {list(array.shape)}{of_whole}"
 
 

@@ -349,6 +349,7 @@ NOTHING = Work(matmul_flops=0, vector_flops=0, minimum_hbm_bytes=1)
 MUCH = Work(matmul_flops=1, vector_flops=0, minimum_hbm_bytes=1 << 40)
 CHIPS: dict[str, Any] = {"mesh": (("x", 4),)}
 INCOMING = Work(matmul_flops=0, vector_flops=1, minimum_hbm_bytes=1, link_bytes=1)
+UNSPLIT = Work(matmul_flops=0, vector_flops=1, minimum_hbm_bytes=524_288, link_bytes=1)
 TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
 
 
@@ -357,6 +358,7 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
     [
         ({"statement": stated(work=NOTHING)}, "expected useful work of more than 0 FLOPs"),
         ({"statement": stated(work=MUCH)}, "expected minimum_hbm_bytes of at most 524,288"),
+        ({"statement": split(("x", None), **CHIPS, work=UNSPLIT)}, "of at most 131,072, by one chip, of its shards"),
         ({"statement": stated(outputs=())}, "expected inputs and outputs whose names are Python identifiers"),
         ({"statement": stated(work=INCOMING)}, "expected no link_bytes without a mesh, got 1"),
         ({"statement": stated(**CHIPS)}, "expected link_bytes of at least 1"),

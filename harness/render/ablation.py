@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from harness.records.ablation import AblatedChange, Ablation, Effect
 from harness.records.report_words import simulated
-from harness.render.layout import Style, clean, terminal_width
-from harness.render.sections import GAP, Block, Column, Grid, Row, Words, screen
+from harness.render.layout import Style, clean
+from harness.render.sections import GAP, Block, Column, Grid, Row, Words
 from harness.units import count, kibibytes, percent, seconds
 
 # Ranked columns are left out if they are empty or do not fit, the lowest rank first.
@@ -34,15 +34,8 @@ _WORDS: dict[Effect, str] = {
 _STYLES: dict[Effect, Style] = {"gain": "good", "loss": "bad", "unclear": "doubt"}
 
 
-def ablation_text(ablation: Ablation, width: int | None = None, *, colour: bool = False) -> str:
-    """The worth of each change, the changes that it is tied to, and the sum.
-
-    `width` is in columns, by default the terminal's; in a file or a pipe there is no limit.
-    """
-    return screen(_blocks(ablation), terminal_width() if width is None else width, colour=colour)
-
-
-def _blocks(ablation: Ablation) -> Iterator[Block]:
+def ablation_blocks(ablation: Ablation) -> Iterator[Block]:
+    """The worth of each change, the changes that it is tied to, and the sum."""
     what = "each accepted change"
     if ablation.attempt is not None:
         what = f"each hunk of attempt {ablation.attempt} (lines of its kernel.py)"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from harness.records import CheckedChampion
-from harness.render.layout import clean, joined, terminal_width
-from harness.render.sections import GAP, Block, Column, Grid, Line, markdown, screen
+from harness.render.layout import clean, joined
+from harness.render.sections import GAP, Block, Column, Grid, Line, markdown
 from harness.units import milliseconds
 
 _COLUMNS = (
@@ -38,12 +38,8 @@ def champions_page(champions: Sequence[CheckedChampion]) -> str:
     return joined([head, "", *markdown(columns, rows), *(["", *complaints] if complaints else [])]) + "\n"
 
 
-def champions_text(champions: Sequence[CheckedChampion]) -> str:
+def champions_blocks(champions: Sequence[CheckedChampion]) -> Iterator[Block]:
     """The table and sentences of `champions_page`, for a terminal."""
-    return screen(_blocks(champions), terminal_width())
-
-
-def _blocks(champions: Sequence[CheckedChampion]) -> Iterator[Block]:
     rows = [_cells(champion) for champion in champions if champion.note is not None]
     if rows:
         yield Grid(_COLUMNS, rows, title_room=0, is_cut=False)

@@ -6,7 +6,7 @@ from harness.records.bisection import Bisection
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.records.report_words import simulated, with_chip
 from harness.render.layout import clean
-from harness.render.sections import GAP, Block, Column, Diff, Grid, Line, Words, screen
+from harness.render.sections import GAP, Block, Column, Diff, Grid, Line, Words
 from harness.units import change, count, decimal, kibibytes, percent, quantity, seconds
 
 _LINES_SHOWN = 12
@@ -15,13 +15,8 @@ _LEAST_NAME = 12
 _NOTABLE_SHARE = 0.001
 
 
-def comparison_text(comparison: Comparison, width: int, *, full: bool, colour: bool = False) -> str:
+def comparison_blocks(comparison: Comparison, *, full: bool) -> Iterator[Block]:
     """The comparison of the program (for a suite, of the mean and each member), then the diff of the texts."""
-    return screen(_comparison(comparison, full=full), width, colour=colour)
-
-
-def _comparison(comparison: Comparison, *, full: bool) -> Iterator[Block]:
-    """The comparison as sections."""
     yield Words(f"{comparison.before} -> {comparison.after}")
     if comparison.differing:
         yield Words(f"times are not comparable: {comparison.differing}", lead="  ")
@@ -134,12 +129,8 @@ _BISECTED = (
 _BAD = {True: "bad", False: "good", None: "unknown"}
 
 
-def bisection_text(bisection: Bisection, width: int, *, full: bool, colour: bool = False) -> str:
+def bisection_blocks(bisection: Bisection, *, full: bool) -> Iterator[Block]:
     """The change that made the kernel worse, each judged kernel, and the last good kernel against the first bad one."""
-    return screen(_bisected(bisection, full=full), width, colour=colour)
-
-
-def _bisected(bisection: Bisection, *, full: bool) -> Iterator[Block]:
     names = ", ".join(map(clean, bisection.suspects))
     since = names if len(bisection.suspects) == 1 else f"one of {names}"
     first = clean(bisection.judged[0].name)
@@ -164,4 +155,4 @@ def _bisected(bisection: Bisection, *, full: bool) -> Iterator[Block]:
         ],
     )
     if bisection.comparison is not None:
-        yield from (GAP, *_comparison(bisection.comparison, full=full))
+        yield from (GAP, *comparison_blocks(bisection.comparison, full=full))

@@ -24,12 +24,8 @@ _MOVED = (*_FAILS, "fixed", "faster")
 _COLUMNS = (Column("contest", least=12), Column("outcome"), Column("time"), Column("why", least=12))
 
 
-def gate_text(gate: Gate, width: int) -> str:
+def gate_blocks(gate: Gate) -> Iterator[Block]:
     """A line for each contest, then the figures and lines that changed in each contest."""
-    return screen(_blocks(gate), width)
-
-
-def _blocks(gate: Gate) -> Iterator[Block]:
     head = f"{gate.base[:12]} -> {gate.head[:12]}, {clean(gate.compiler)}; threshold {percent(gate.threshold)}"
     yield from (Line(head, is_whole=True), GAP)
     if not gate.contests:
@@ -44,13 +40,13 @@ def _blocks(gate: Gate) -> Iterator[Block]:
         if contest.prepare == "touched":
             yield from (GAP, Words(f"{_name(contest)}: {_TOUCHED}"))
     if gate.other is not None:
-        yield from (GAP, Line("The same comparison under the other compiler:"), GAP, *_blocks(gate.other), GAP)
+        yield from (GAP, Line("The same comparison under the other compiler:"), GAP, *gate_blocks(gate.other), GAP)
         yield from map(Words, compilers(gate))
 
 
 def workflow_text(gate: Gate, width: int) -> str:
-    """The text of `gate_text` for the log of a GitHub workflow, then the annotations."""
-    return "\n".join([unobeyed(gate_text(gate, width)), *annotations(gate)])
+    """The screen of `gate_blocks` for the log of a GitHub workflow, then the annotations."""
+    return "\n".join([unobeyed(screen(gate_blocks(gate), width)), *annotations(gate)])
 
 
 def unobeyed(text: str) -> str:

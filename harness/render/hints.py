@@ -6,7 +6,7 @@ from harness.advice.rules.rule import SIMULATED_EDIT
 from harness.records import Failure, Hint, Report
 from harness.render.layout import clean
 from harness.render.report_sections import failure, label
-from harness.render.sections import GAP, Block, Line, Words, screen
+from harness.render.sections import GAP, Block, Line, Words
 from harness.units import percent, seconds
 
 SHOWN = 3
@@ -33,22 +33,10 @@ def gain_text(hint: Hint) -> str:
     return f"{bound}{percent(hint.gain)} less time ({clean(hint.gain_source)})"
 
 
-def diagnosis_text(
-    name: str,
-    report: Report,
-    advice: Sequence[Hint],
-    notes: Sequence[str],
-    width: int,
-    colour: bool,
-    failed: Failure | None = None,
-) -> str:
-    """All findings about `name`, the most promising first, then the basis of the gains; `failed` is shown above."""
-    return screen(_diagnosis(name, report, advice, notes, failed), width, colour=colour)
-
-
-def _diagnosis(
-    name: str, report: Report, advice: Sequence[Hint], notes: Sequence[str], failed: Failure | None
+def diagnosis_blocks(
+    name: str, report: Report, advice: Sequence[Hint], notes: Sequence[str], failed: Failure | None = None
 ) -> Iterator[Block]:
+    """All findings about `name`, the most promising first, then the basis of the gains; `failed` is shown above."""
     latency = "latency unknown" if report.seconds is None else seconds(report.seconds)
     gap = "" if report.gap_fraction is None else f", gap {percent(report.gap_fraction)}"
     if failed is None:

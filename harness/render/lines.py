@@ -10,7 +10,7 @@ from harness.records import CycleBreakdown, LineTime, Simulation
 from harness.records.report_words import simulated
 from harness.records.table import Cell
 from harness.render.layout import Files, Style, clean, indented
-from harness.render.sections import GAP, Block, Column, Grid, Row, Words, screen
+from harness.render.sections import GAP, Block, Column, Grid, Row, Words
 from harness.units import decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
@@ -39,9 +39,7 @@ _UNITS_SHOWN = 3
 _MARKED: tuple[tuple[float, Style], ...] = ((0.2, "bad"), (0.05, "doubt"))
 
 
-def listing(
-    run: Simulation, breakdown: CycleBreakdown, files: Files, title: str, width: int, *, colour: bool = False
-) -> str:
+def listing(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str) -> Iterator[Block]:
     """The lines of kernel.py from the first to the last with cycles, then lines of other files and cycles of no line.
 
     `files` are the candidate's files and those of packages: the text of each line comes from there.
@@ -51,10 +49,6 @@ def listing(
     units with most of the line's operations. All figures are of one core: if there are several cores, of the core that
     ends last.
     """
-    return screen(_blocks(run, breakdown, files, title), width, colour=colour)
-
-
-def _blocks(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str) -> Iterator[Block]:
     of_kernel = {line.line: line for line in breakdown.lines if _is_of_kernel(line)}
     others = [line for line in breakdown.lines if line.line and not _is_of_kernel(line)]
     nowhere = [line for line in breakdown.lines if not line.line]

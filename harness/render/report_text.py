@@ -1,7 +1,7 @@
 """The report of an attempt for people, verdict first."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from harness.advice.buffers import with_compiled_sizes
 from harness.advice.kernel_ops import with_shown_names
@@ -10,9 +10,9 @@ from harness.records.report_words import less_time
 from harness.render import report_sections, roofline
 from harness.render.cycle_breakdown import cycles
 from harness.render.hints import hints
-from harness.render.layout import NO_FILES, Files, Style, terminal_width
+from harness.render.layout import NO_FILES, Files, Style
 from harness.render.review import revocation
-from harness.render.sections import GAP, Block, Diff, Items, Line, Words, apart, named, named_items, screen
+from harness.render.sections import GAP, Block, Diff, Items, Line, Words, apart, named, named_items
 from harness.units import decimal, percent, quantity
 
 _WORDS: dict[Outcome, tuple[str, Style]] = {
@@ -25,38 +25,24 @@ _WORDS: dict[Outcome, tuple[str, Style]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Options of a report's text.
+    """Options of a report.
 
     `files` are the candidate's files, for the lines that the report names. `full` prints everything; `whole` is the
-    command that prints everything, shown if something is left out. Lines fit `width` columns (None: the terminal's),
-    except for the RESULT and REGIME lines, whose form is fixed.
+    command that prints everything, shown if something is left out.
     """
 
     files: Files = field(default_factory=lambda: NO_FILES)
     full: bool = False
-    colour: bool = False
-    width: int | None = None
     whole: str = ""
-
-    @property
-    def columns(self) -> int:
-        """The width of lines, in columns."""
-        return terminal_width() if self.width is None else self.width
 
 
 _PLAIN = View()
 
 
-def report_text(
+def report_blocks(
     attempt: Attempt, report: Report, advice: Sequence[Hint], champion_report: Report | None, view: View = _PLAIN
-) -> str:
-    """The report of `attempt`: verdict, reasons, RESULT and REGIME, about one screen of details, hints."""
-    return screen(_attempt(attempt, report, advice, champion_report, view), view.columns, colour=view.colour)
-
-
-def _attempt(
-    attempt: Attempt, report: Report, advice: Sequence[Hint], champion_report: Report | None, view: View
 ) -> Iterator[Block]:
+    """The report of `attempt`: verdict, reasons, RESULT and REGIME, about one screen of details, hints."""
     word, style = _WORDS[attempt.verdict.outcome]
     kind = "" if attempt.kind == "experiment" else f" ({attempt.kind})"
     if attempt.kind == "revoke":
@@ -71,16 +57,10 @@ def _attempt(
     yield from _rest(view)
 
 
-def judge_text(
+def judge_blocks(
     evidence: Evidence, report: Report, advice: Sequence[Hint], verdict: Verdict, view: View = _PLAIN
-) -> str:
-    """The report of a kernel judged on its own: nothing was compared and nothing recorded."""
-    return screen(_judged(evidence, report, advice, verdict, view), view.columns, colour=view.colour)
-
-
-def _judged(
-    evidence: Evidence, report: Report, advice: Sequence[Hint], verdict: Verdict, view: View
 ) -> Iterator[Block]:
+    """The report of a kernel judged on its own: nothing was compared and nothing recorded."""
     word, style = _WORDS[verdict.outcome]
     word = "PASSED" if verdict.outcome == "accept" else word
     yield Line([(word, style), (f"  {evidence.problem.title}; nothing is recorded", None)])
@@ -96,26 +76,20 @@ def _rest(view: View) -> list[Block]:
     return [] if view.full or not view.whole else [GAP, Line(f"the whole report: {view.whole}", is_whole=True)]
 
 
-def show_text(
+def show_blocks(
     attempt: Attempt,
     report: Report,
     advice: Sequence[Hint],
     diff: str,
-    view: View = _PLAIN,
+    files: Files = NO_FILES,
     *,
     revoked: str = "",
     scaled: str = "",
-) -> str:
+) -> Iterator[Block]:
     """Everything about a recorded attempt, then its change of kernel.py.
 
     `revoked` says how the attempt lost its title, `scaled` is its time on today's scale.
     """
-    return screen(_recorded(attempt, report, advice, diff, view, revoked, scaled), view.columns, colour=view.colour)
-
-
-def _recorded(
-    attempt: Attempt, report: Report, advice: Sequence[Hint], diff: str, view: View, revoked: str, scaled: str
-) -> Iterator[Block]:
     where, key = attempt.evidence.environment, attempt.key
     if revoked:
         yield Words(revoked, lead="REVOKED  ", rest="    ", style="bad", painted="REVOKED")
@@ -123,7 +97,7 @@ def _recorded(
         # The figures of the report are the recorded ones.
         yield named("On today's scale", scaled)
         yield GAP
-    yield from _attempt(attempt, report, advice, None, replace(view, full=True, whole=""))
+    yield from report_blocks(attempt, report, advice, None, View(files=files, full=True))
     yield GAP
     if attempt.revocation:
         yield from revocation(attempt.revocation)

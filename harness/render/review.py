@@ -4,19 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from harness.records import Attempt, Audit, Calibration, Change, Judgement, Replay, Revocation
-from harness.render.sections import GAP, Block, Line, Words, named, screen
+from harness.render.sections import GAP, Block, Line, Words, named
 from harness.units import change, percent, quantity, seconds
 
 # Values stand after a name of 12 columns, or after `then` and `now`.
 _INDENT = " " * 13
 
 
-def audit_text(audit: Audit, width: int, colour: bool) -> str:
+def audit_blocks(audit: Audit) -> Iterator[Block]:
     """The numbers of checked objects, then every finding with its remedy, then notes."""
-    return screen(_audited(audit), width, colour=colour)
-
-
-def _audited(audit: Audit) -> Iterator[Block]:
     yield Words(
         f"contest {audit.contest}: {quantity(audit.log_commits, 'log commit')}, "
         f"{quantity(audit.files, 'attempt')} in files, {quantity(audit.accepts, 'accept')} on branches; "
@@ -37,12 +33,8 @@ def _audited(audit: Audit) -> Iterator[Block]:
     yield Line(f"clean: {agree}{beside}", style="good", is_whole=True)
 
 
-def replay_text(replay: Replay, width: int, colour: bool) -> str:
+def replay_blocks(replay: Replay) -> Iterator[Block]:
     """The recorded and the new judgement: latency, verdict, correctness, and the differences between them."""
-    return screen(_replayed(replay), width, colour=colour)
-
-
-def _replayed(replay: Replay) -> Iterator[Block]:
     then, now = replay.then, replay.now
     same = then.outcome == now.outcome and then.failure_kind == now.failure_kind
     yield from (Words(f"attempt {replay.number}, judged again: {replay.hypothesis}"), GAP)
@@ -145,13 +137,14 @@ def _moved(counter: Change) -> str:
     return f"{counter.name}: {counter.before:,.6g} -> {counter.after:,.6g}{unit}"
 
 
-def revoked_text(reasons: Sequence[str], attempt: Attempt | None, show: str, width: int) -> str:
+def revoked_blocks(reasons: Sequence[str], attempt: Attempt | None, show: str) -> Iterator[Block]:
     """The result of a revoke: the outcome, then a line for each judged attempt; `show` is the command for details."""
     came = "the title stays; nothing was recorded"
     if attempt is not None:
         came = f"recorded as attempt {attempt.number}: {show}"
-    each = (Words(reason, lead="  ", rest="    ") for reason in reasons[1:])
-    return screen([*map(Words, reasons[:1]), *each, Line(came, is_whole=True)], width)
+    yield from map(Words, reasons[:1])
+    yield from (Words(reason, lead="  ", rest="    ") for reason in reasons[1:])
+    yield Line(came, is_whole=True)
 
 
 def revocation(revocation: Revocation) -> Iterator[Words]:

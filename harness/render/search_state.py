@@ -8,18 +8,14 @@ from harness.records.search_state import Constant, KindTried, PastAttempt, Searc
 from harness.render.hints import SHOWN, gain_text
 from harness.render.layout import clean
 from harness.render.results import recheck_words
-from harness.render.sections import GAP, SHORT_FIELD, Block, Line, Words, named, named_items, screen
+from harness.render.sections import GAP, SHORT_FIELD, Block, Line, Words, named, named_items
 from harness.units import change, percent, quantity, seconds
 
 _SHOWN = 8
 
 
-def search_state_text(state: SearchState, width: int, checks: Sequence[Recheck] = ()) -> str:
-    """The search state in lines of at most `width` columns; `checks` of the champion are listed among the attempts."""
-    return screen(_blocks(state, checks), width)
-
-
-def _blocks(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
+def search_state_blocks(state: SearchState, checks: Sequence[Recheck] = ()) -> Iterator[Block]:
+    """The search state; `checks` of the champion are listed among the attempts."""
     yield from (Words(state.advice.sentence, rest="  "), GAP)
     counts = f"{quantity(state.attempts, 'attempt')}, {state.attempts_since_win} since the last win"
     for name, text in (

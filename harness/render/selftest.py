@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from harness.records.selftest import PlantedResult
-from harness.render.layout import clean, terminal_width
-from harness.render.sections import GAP, Block, Column, Grid, Line, Words, screen
+from harness.render.layout import clean
+from harness.render.sections import GAP, Block, Column, Grid, Line, Words
 
 _COLUMNS = (
     Column(""),
@@ -17,15 +17,11 @@ _COLUMNS = (
 )
 
 
-def selftest_text(results: Sequence[PlantedResult], seconds: float, classes: Sequence[str] = ()) -> str:
+def selftest_blocks(results: Sequence[PlantedResult], seconds: float, classes: Sequence[str] = ()) -> Iterator[Block]:
     """One line for each candidate, then the wrong verdicts with the expected ones, then the rates.
 
     `seconds` is the wall clock of all candidates together; `classes` are named if one candidate of each was run.
     """
-    return screen(_blocks(results, seconds, classes), terminal_width())
-
-
-def _blocks(results: Sequence[PlantedResult], seconds: float, classes: Sequence[str]) -> Iterator[Block]:
     yield Grid(_COLUMNS, list(map(_cells, results)), is_cut=False)
     for result in results:
         if not result.is_right:

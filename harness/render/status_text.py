@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from harness.records import LogState, Row, Status
 from harness.records.report_words import champion_words, with_chip
-from harness.render.layout import terminal_width
-from harness.render.sections import SHORT_FIELD, Words, named, screen
+from harness.render.sections import SHORT_FIELD, Words, named
 from harness.units import milliseconds
 
 _LOGS: dict[LogState, str] = {
@@ -17,12 +16,8 @@ _LOGS: dict[LogState, str] = {
 }
 
 
-def status_text(status: Status, width: int | None = None) -> str:
+def status_blocks(status: Status) -> Iterator[Words]:
     """The state of a contest: champion, kernel.py, judge, key, log."""
-    return screen(_fields(status), terminal_width() if width is None else width)
-
-
-def _fields(status: Status) -> Iterator[Words]:
     key, dirty = status.key, ", ".join(status.dirty_judge_files)
     machine = f", {key.machine}" if key.machine else ""
     versions = f"{key.source} {key.chip}, jax {key.jax}, libtpu {key.libtpu or 'none'}{machine}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from harness.records import ScreenedSetting, Sweep, SweepResult
 from harness.records.report_words import source_label
 from harness.render.layout import Style, clean, pad
-from harness.render.sections import GAP, Block, Column, Drawing, Grid, Line, Words, screen
+from harness.render.sections import GAP, Block, Column, Drawing, Grid, Line, Words
 from harness.units import change, percent, quantity, seconds
 
 # From least to most time: full to empty blocks, so that the map can be read without colour.
@@ -17,12 +17,8 @@ _NOT_TRIED = "-"
 _MOST_REASONS = 8
 
 
-def sweep_text(swept: SweepResult, width: int, colour: bool) -> str:
+def sweep_blocks(swept: SweepResult) -> Iterator[Block]:
     """The table, the heat map for two constants, and sentences on the gain and on the judged setting."""
-    return screen(_blocks(swept), width, colour=colour)
-
-
-def _blocks(swept: SweepResult) -> Iterator[Block]:
     sweep = swept.sweep
     total = len(sweep.screened)
     failed = sum(setting.seconds is None for setting in sweep.screened)

@@ -5,7 +5,7 @@ from statistics import median
 
 from harness.records.validation import MeasuredKernel, Validation
 from harness.render.layout import clean
-from harness.render.sections import GAP, Column, Grid, Line, Words, markdown, printed, screen
+from harness.render.sections import GAP, Block, Column, Grid, Line, Words, markdown, printed
 from harness.units import percent, quantity
 
 _STEPS = (Column("step"), Column("outcome"), Column("s", side="r"), Column("found", least=16))
@@ -19,20 +19,12 @@ _PAGE_STEPS = (
 )
 
 
-def validation_text(validation: Validation, width: int) -> str:
+def validation_blocks(validation: Validation) -> Iterator[Block]:
     """A line for each step, then measured and simulated time of each kernel side by side."""
     steps = [(step.name, step.outcome, f"{step.seconds:.0f}", step.found) for step in validation.steps]
-    blocks = (
-        Words(_headline(validation)),
-        GAP,
-        Grid(_STEPS, steps),
-        GAP,
-        _kernels(validation),
-        GAP,
-        Words(_errors(validation)),
-        Line(f"written: {clean(validation.archive)}, and the same name with .md", is_whole=True),
-    )
-    return screen(blocks, width)
+    yield from (Words(_headline(validation)), GAP, Grid(_STEPS, steps), GAP, _kernels(validation), GAP)
+    yield Words(_errors(validation))
+    yield Line(f"written: {clean(validation.archive)}, and the same name with .md", is_whole=True)
 
 
 def page(validation: Validation) -> str:

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from harness.errors import RatchetError, UsageError
-from harness.render.layout import harmless, wants_colour
+from harness.render.layout import harmless
 from harness.shell.program_name import renamed, typed
 
 # The message of a contest's first attempt.
@@ -107,7 +107,3 @@ def since(text: str) -> str:
 
 def say(sentence: str) -> None:
     print(harmless(renamed(f"ratchet: {sentence}")), file=sys.stderr)
-
-
-def colour() -> bool:
-    return wants_colour(sys.stdout)

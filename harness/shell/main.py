@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from harness import __version__, reading_limits
 from harness.errors import RatchetError, UsageError
-from harness.render.layout import harmless
-from harness.shell.arguments import colour, say
+from harness.render.layout import harmless, terminal_width, wants_colour
+from harness.render.sections import screen
+from harness.shell.arguments import say
 from harness.shell.catalogue import EVERY, typed_verbs, valued_options
 from harness.shell.exit_codes import BUG, INTERRUPTED
 from harness.shell.help_page import overview
@@ -177,7 +178,8 @@ def _carry_out(verb: Verb, words: list[str]) -> int:
 
 def _text_of(verb: Verb, arguments: Namespace, outcome: Outcome) -> str:
     if outcome.document is None or verb.document is None or not arguments.json:
-        return harmless(outcome.text(), colour())
+        text, colour = outcome.text(), wants_colour(sys.stdout)
+        return harmless(text if isinstance(text, str) else screen(text, terminal_width(), colour=colour), colour)
     # Imported only here: the import takes half a second, and only JSON needs it.
     from harness.shell.documents import json_text
 

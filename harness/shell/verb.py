@@ -1,11 +1,14 @@
 """A verb: its description, its parser, the document that it prints, and the outcome of a run."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from harness.shell.parser import Parser
+
+if TYPE_CHECKING:
+    from harness.render.sections import Block
 
 GROUPS = {
     "loop": "the loop: change, judge, keep what is faster",
@@ -39,11 +42,11 @@ class Document:
 class Outcome:
     """The result of a run: the verb's record (None if it has no --json), its text for people, and the exit code.
 
-    `text` is rendered only where it is printed. `messages` are for stderr, after the text. `afterwards` is work that
-    runs after everything is printed; the sentences that it returns go to stderr.
+    `text` is rendered only where it is printed; blocks are laid out for the terminal. `messages` are for stderr, after
+    the text. `afterwards` is work that runs after everything is printed; the sentences that it returns go to stderr.
     """
 
-    text: Callable[[], str] = str
+    text: "Callable[[], str | Iterable[Block]]" = str
     document: object | None = None
     exit_code: int = 0
     messages: tuple[str, ...] = ()

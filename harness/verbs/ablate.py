@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from harness.records.ablation import Ablation
-from harness.shell.arguments import attempt_number, colour
+from harness.shell.arguments import attempt_number
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
@@ -35,7 +35,7 @@ class Ablate(Verb):
     def run(self, arguments: Namespace) -> Outcome:
         from harness.loop import pieces as changes
         from harness.loop.ablate import ablate
-        from harness.render.ablation import ablation_text
+        from harness.render.ablation import ablation_blocks
         from harness.verbs.parts.context import contest_of, progress_of, recovered_ledger, tidy
 
         ledger, contest = recovered_ledger(arguments), contest_of(arguments)
@@ -43,4 +43,4 @@ class Ablate(Verb):
         with progress_of(arguments) as progress:
             ablation = ablate(contest, pieces, progress)
         tidy(contest.directory)
-        return Outcome(document=ablation, text=lambda: ablation_text(ablation, colour=colour()))
+        return Outcome(document=ablation, text=lambda: ablation_blocks(ablation))

@@ -5,7 +5,6 @@ from argparse import Namespace
 
 from harness.errors import UsageError
 from harness.records.bisection import Bisection
-from harness.shell.arguments import colour
 from harness.shell.completers import attempts_and_files
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
@@ -60,8 +59,7 @@ class Bisect(Verb):
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.loop import bisect as searching
-        from harness.render.comparison import bisection_text
-        from harness.render.layout import terminal_width
+        from harness.render.comparison import bisection_blocks
         from harness.verbs.parts.context import contest_of, progress_of, recovered_ledger, tidy
 
         if not 0 <= arguments.threshold < 100:
@@ -82,6 +80,6 @@ class Bisect(Verb):
         reused = f"recorded under the present key, so not judged again: {names}"
         return Outcome(
             document=bisection,
-            text=lambda: bisection_text(bisection, terminal_width(), full=arguments.full, colour=colour()),
+            text=lambda: bisection_blocks(bisection, full=arguments.full),
             messages=(reused,) if records.used else (),
         )

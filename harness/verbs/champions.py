@@ -41,7 +41,7 @@ class Champions(Verb):
         from harness.files import write_atomically
         from harness.ledger import git
         from harness.loop import champions as checking
-        from harness.render.champions import champions_page, champions_text
+        from harness.render.champions import champions_blocks, champions_page
         from harness.verbs.parts.committing import committed
         from harness.verbs.parts.contests_page import contest_folders
         from harness.verbs.parts.context import progress_of
@@ -72,7 +72,7 @@ class Champions(Verb):
             messages.append(committed(top, [champion.folder for champion in checked], page, checked))
         return Outcome(
             document=ChampionsDocument(champions=checked),
-            text=lambda: champions_text(checked),
+            text=lambda: champions_blocks(checked),
             exit_code=0 if all(champion.passes for champion in checked) else 1,
             messages=tuple(messages),
         )

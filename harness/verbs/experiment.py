@@ -79,15 +79,9 @@ class Experiment(Verb):
         # The text of the report has these sentences among its warnings.
         words = attempts.friendly_words(contest, attempt) if arguments.json else ()
         row = replace(reporting.row(attempt, judged.report, key_digest(attempt.key)), commit="")
-
-        def text() -> str:
-            report = attempts.attempt_text(contest, judged, arguments.directory, full=arguments.full)
-            rest = attempts.closing_lines(contest, judged, arguments.directory)
-            return report + (rest and f"\n\n{rest}")
-
         return Outcome(
             document=AttemptDocument(attempt=attempt, row=row),
-            text=text,
+            text=lambda: attempts.attempt_blocks(contest, judged, arguments),
             exit_code=EXIT_OF_OUTCOME[attempt.verdict.outcome],
             messages=(*words, *judged.messages),
             afterwards=lambda: attempts.rescaled(contest, judged, arguments),

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness import reading_limits
 from harness.errors import RatchetError
 from harness.records import Attempt, Audit, Key
-from harness.shell.arguments import colour, directory
+from harness.shell.arguments import directory
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
@@ -38,8 +38,7 @@ class Fsck(Verb):
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import fsck as auditing
-        from harness.render.layout import terminal_width
-        from harness.render.review import audit_text
+        from harness.render.review import audit_blocks
         from harness.verbs.parts.context import open_ledger
 
         folder = directory(arguments.directory)
@@ -50,11 +49,7 @@ class Fsck(Verb):
         audit = replace(audit, notes=(*why_not, *audit.notes))
         if arguments.replay:
             audit = _replayed(audit, folder, champion, arguments)
-        return Outcome(
-            document=audit,
-            text=lambda: audit_text(audit, terminal_width(), colour()),
-            exit_code=1 if audit.findings else 0,
-        )
+        return Outcome(document=audit, text=lambda: audit_blocks(audit), exit_code=1 if audit.findings else 0)
 
 
 def _present_key(folder: Path, champion: Attempt | None) -> tuple[Key | None, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 
 from harness.records import Evidence, Report, Verdict
-from harness.shell.arguments import colour, command, say
+from harness.shell.arguments import command, say
 from harness.shell.exit_codes import EXIT_OF_OUTCOME
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
@@ -41,7 +41,7 @@ class Judge(Verb):
         from harness.loop.bench import Bench, judge_here
         from harness.loop.ledger_advice import advice_here, set_constants
         from harness.loop.settings import parse
-        from harness.render.report_text import View, judge_text
+        from harness.render.report_text import View, judge_blocks
         from harness.verbs.parts.attempts import on_champion
         from harness.verbs.parts.context import contest_of, progress_of, with_package_files
 
@@ -61,16 +61,12 @@ class Judge(Verb):
         again = [f"--set {shlex.quote(text)}" for text in arguments.settings]
         whole = command(" ".join(["judge", *again, "--full"]), arguments.directory)
 
-        def text() -> str:
-            view = View(
-                files=with_package_files(candidate, evidence), full=arguments.full, colour=colour(), whole=whole
-            )
-            return judge_text(evidence, report, advice, verdict, view)
+        view = View(files=with_package_files(candidate, evidence), full=arguments.full, whole=whole)
 
         return Outcome(
             document=JudgeDocument(
                 evidence=evidence, report=reporting.with_advice(evidence, report, advice), verdict=verdict
             ),
-            text=text,
+            text=lambda: judge_blocks(evidence, report, advice, verdict, view),
             exit_code=EXIT_OF_OUTCOME[verdict.outcome],
         )

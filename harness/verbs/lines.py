@@ -9,7 +9,7 @@ from harness.advice.run_parts import RunPart, operations, timing_inputs
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
 from harness.records import CycleBreakdown, Evidence, Simulation
-from harness.shell.arguments import colour, command, directory
+from harness.shell.arguments import command, directory
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
@@ -53,7 +53,6 @@ class Lines(Verb):
         from harness.advice.source_names import name_lines
         from harness.ledger import history
         from harness.loop.suite_member import evidence_of
-        from harness.render.layout import terminal_width
         from harness.render.lines import listing
         from harness.verbs.parts.context import (
             contest_of,
@@ -105,8 +104,7 @@ class Lines(Verb):
             operations=operations(run),
             breakdown=breakdown,
         )
-        width = terminal_width()
-        return Outcome(document=document, text=lambda: listing(run, breakdown, files, title, width, colour=colour()))
+        return Outcome(document=document, text=lambda: listing(run, breakdown, files, title))
 
 
 def with_input(folder: Path, evidence: Evidence, title: str, name: str) -> Simulation:

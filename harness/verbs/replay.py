@@ -3,7 +3,6 @@
 from argparse import Namespace
 
 from harness.records import Replay as Record
-from harness.shell.arguments import colour
 from harness.shell.exit_codes import EXIT_OF_OUTCOME
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
@@ -27,16 +26,12 @@ class Replay(Verb):
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.replay import replay
-        from harness.render.layout import terminal_width
-        from harness.render.review import replay_text
+        from harness.render.review import replay_blocks
         from harness.verbs.parts.context import contest_of, progress_of, tidy
 
         contest = contest_of(arguments)
         with progress_of(arguments) as progress:
             result = replay(contest, arguments.number, progress)
         tidy(contest.directory)
-        return Outcome(
-            document=result,
-            text=lambda: replay_text(result, terminal_width(), colour()),
-            exit_code=EXIT_OF_OUTCOME[result.now.outcome],
-        )
+        code = EXIT_OF_OUTCOME[result.now.outcome]
+        return Outcome(document=result, text=lambda: replay_blocks(result), exit_code=code)

@@ -38,7 +38,7 @@ class Rescale(Verb):
     def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import Ledger, history
         from harness.loop import rescale as rescaling
-        from harness.render.layout import joined, terminal_width, wrap
+        from harness.render.sections import Words
         from harness.units import quantity
         from harness.verbs.parts.context import contest_of, progress_of
 
@@ -54,8 +54,7 @@ class Rescale(Verb):
         ]
         attempts = quantity(len(rows), "attempt" if arguments.all else "accepted attempt") if rows else ""
         sentences = rescaling.sentences(rescaled, left, attempts)
-        width = terminal_width()
         return Outcome(
             document=RescaleDocument(key_digest=rescaled.key_digest, notes=rescaled.notes, skipped=rescaled.skipped),
-            text=lambda: joined([line for sentence in sentences for line in wrap(sentence, width)]),
+            text=lambda: map(Words, sentences),
         )

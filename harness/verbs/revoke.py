@@ -1,6 +1,7 @@
 """The verb `revoke`: judge the champion again, and take its title if it fails."""
 
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,8 +58,8 @@ class Revoke(Verb):
         from harness.loop import draw_text
         from harness.loop import revoke as revoking
         from harness.loop.bench import policy_here
-        from harness.render.layout import terminal_width
-        from harness.render.review import revoked_text
+        from harness.render.review import revoked_blocks
+        from harness.render.sections import Block, Line
         from harness.verbs.parts.context import contest_of, progress_of, tidy
 
         reason = arguments.reason.strip()
@@ -84,13 +85,12 @@ class Revoke(Verb):
             time_ratio=result.time_ratio,
         )
 
-        def text() -> str:
+        def blocks() -> Iterator[Block]:
             show = command(f"show {attempt.number}" if attempt else "show", arguments.directory)
-            printed = revoked_text(result.reasons, attempt, show, terminal_width())
-            if result.outcome != "no champion":
-                return printed
-            return (
-                f"{printed}\nmend kernel.py; the next attempt is a baseline: {command(BASELINE, arguments.directory)}"
-            )
+            yield from revoked_blocks(result.reasons, attempt, show)
+            if result.outcome == "no champion":
+                baseline = command(BASELINE, arguments.directory)
+                yield Line(f"mend kernel.py; the next attempt is a baseline: {baseline}", is_whole=True)
 
-        return Outcome(document=document, text=text, exit_code=EXIT_OF_REVOKE[result.outcome], messages=result.messages)
+        code = EXIT_OF_REVOKE[result.outcome]
+        return Outcome(document=document, text=blocks, exit_code=code, messages=result.messages)

@@ -37,7 +37,7 @@ class Selftest(Verb):
         parser.quiet()
 
     def run(self, arguments: Namespace) -> Outcome:
-        from harness.render.selftest import selftest_text
+        from harness.render.selftest import selftest_blocks
         from harness.sandbox.environment import environment
         from harness.selftest import planted, runner
         from harness.verbs.parts.context import progress_of
@@ -58,6 +58,6 @@ class Selftest(Verb):
         classes = tuple(dict.fromkeys(result.planted.kind for result in results))
         return Outcome(
             document=SelftestDocument(tried=results, classes=classes),
-            text=lambda: selftest_text(results, seconds, classes if arguments.quick else ()),
+            text=lambda: selftest_blocks(results, seconds, classes if arguments.quick else ()),
             exit_code=0 if all(result.is_right for result in results) else 1,
         )

@@ -1,11 +1,12 @@
 """The verb `show`: the whole report and the diff of an attempt."""
 
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.errors import RatchetError
 from harness.records.stored import SCHEMA
-from harness.shell.arguments import BASELINE, colour, command
+from harness.shell.arguments import BASELINE, command
 from harness.shell.parser import Parser
 from harness.shell.program_name import renamed
 from harness.shell.verb import Document, Outcome, Verb
@@ -36,8 +37,9 @@ class Show(Verb):
         from harness.loop import search_state
         from harness.loop.ledger_advice import advice_here
         from harness.loop.suite_member import of_member
-        from harness.render.report_text import View, show_text
+        from harness.render.report_text import show_blocks
         from harness.render.results import scaled_words
+        from harness.render.sections import Block
         from harness.verbs.parts.context import known_candidate, recovered_ledger, with_package_files
 
         ledger = recovered_ledger(arguments)
@@ -52,7 +54,7 @@ class Show(Verb):
         if arguments.member:
             attempt = of_member(attempt, arguments.member)
 
-        def text() -> str:
+        def blocks() -> Iterator[Block]:
             report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
             candidate, folder = known_candidate(ledger, number), ledger.place.kernel_path.parent
             scaled = table.scaled(ledger)
@@ -62,14 +64,14 @@ class Show(Verb):
             matching = (
                 row for row in scaled.rows if (row.row.number, row.row.kernel_sha256) == (number, attempt.kernel_sha256)
             )
-            return show_text(
+            return show_blocks(
                 attempt,
                 report,
                 advice,
                 attempt.diff,
-                View(colour=colour(), files=with_package_files(candidate, attempt.evidence)),
+                with_package_files(candidate, attempt.evidence),
                 revoked=search_state.revoked_by([row.row for row in scaled.rows], number),
                 scaled=next((scaled_words(row, scaled.scale) for row in matching), ""),
             )
 
-        return Outcome(document=document, text=text)
+        return Outcome(document=document, text=blocks)

@@ -1,7 +1,7 @@
 """The verb `simulate`: execute the schedules of compiler dumps or of a function."""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from harness.verbs.parts.arguments import add_function_arguments, add_operands, 
 if TYPE_CHECKING:
     from harness.hardware import Chip
     from harness.render.progress import Progress
+    from harness.render.sections import Block
 
 # Explanations of the floor, by the part that sets it; any other part sets it by the time of its operations.
 _FLOORS = {
@@ -148,7 +149,6 @@ class Simulate(Verb):
         from harness.advice import dump_directory
         from harness.judge.simulate.module import run_module
         from harness.judge.simulate.structure import prefetched_words
-        from harness.render.layout import terminal_width
         from harness.verbs.parts.schedules import operands
 
         dump = dump_directory.read(directory, target)
@@ -168,7 +168,7 @@ class Simulate(Verb):
         simulation = replace(simulation, unknown=tuple(map(_with_offer, explained)))
         return Outcome(
             document=_document(simulation, in_profile),
-            text=lambda: _text(simulation, in_profile, terminal_width()),
+            text=lambda: _blocks(simulation, in_profile),
             exit_code=0 if simulation.seconds is not None else 1,
         )
 
@@ -213,26 +213,25 @@ def _document(simulation: Simulation, in_profile: float | None) -> SimulateDocum
     )
 
 
-def _links(simulation: Simulation, seconds: float) -> list[str]:
+def _links(simulation: Simulation, seconds: float) -> Iterator[str]:
     """Lines on the bytes over each link, and on how long the chip that ends last waits for others."""
     waits = simulation.link_wait_cycles / simulation.clock_hz
     share = units.percent(waits / seconds)
-    lines = [
-        f"  {simulation.chips} chips; the one that ends last waits {units.seconds(waits)} for others ({share} of the "
+    yield (
+        f"{simulation.chips} chips; the one that ends last waits {units.seconds(waits)} for others ({share} of the "
         "time; what collectives compute is not counted)"
-    ]
+    )
     links = sorted(simulation.links, key=lambda link: -link.bytes)
     for link in links[:_LINKS_SHOWN]:
         name, busy = f"link {link.source} to {link.destination}", units.percent(link.busy_seconds / seconds)
-        lines.append(f"  {name:18} {link.bytes:14,d} bytes, busy {busy} of the time")
+        yield f"{name:18} {link.bytes:14,d} bytes, busy {busy} of the time"
     if len(links) > _LINKS_SHOWN:
         more = units.quantity(len(links) - _LINKS_SHOWN, "more link direction")
-        lines.append(f"  {more}, none with more bytes than those above (--json has all)")
-    return lines
+        yield f"{more}, none with more bytes than those above (--json has all)"
 
 
 def _cycles(name: str, cycles: float, total: float) -> str:
-    return f"  {name:18} {cycles:14.0f} cycles {units.percent(cycles / total):>7}"
+    return f"{name:18} {cycles:14.0f} cycles {units.percent(cycles / total):>7}"
 
 
 def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
@@ -254,46 +253,44 @@ def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
     ]
 
 
-def _text(simulation: Simulation, in_profile: float | None, width: int) -> str:
+def _blocks(simulation: Simulation, in_profile: float | None) -> Iterator["Block"]:
     """The simulation for people: time, cycles by kind, floor, use of each unit, and the reasons for unknowns."""
-    from harness.render.layout import wrap
+    from harness.render.sections import Line, Words
 
-    lines = []
     if simulation.seconds is None or simulation.cycles is None or simulation.plus_minus_seconds is None:
-        lines += wrap(f"no latency: {simulation.unknown[0] if simulation.unknown else 'unknown'}", width)
+        yield Words(f"no latency: {simulation.unknown[0] if simulation.unknown else 'unknown'}")
     else:
         plus_minus = units.seconds(simulation.plus_minus_seconds)
-        lines.append(f"{units.seconds(simulation.seconds)} ± {plus_minus} [{simulated(simulation.chip)}]")
+        headline = f"{units.seconds(simulation.seconds)} ± {plus_minus} [{simulated(simulation.chip)}]"
+        yield Line(headline, is_whole=True)
         if in_profile is not None:
-            lines += wrap(
+            yield Words(
                 f"a profile of the chip shows {units.seconds(in_profile)}: it leaves out the time in which the "
                 "runtime fetches operands before the program starts (cross-program prefetch)",
-                width,
-                "  ",
+                lead="  ",
             )
-        for name, cycles in (
-            ("bundles", simulation.bundle_cycles),
-            ("waiting for DMA", simulation.dma_wait_cycles),
-            ("waiting for units", simulation.unit_stall_cycles),
-            ("launch", simulation.launch_cycles),
-        ):
-            lines.append(_cycles(name, cycles, simulation.cycles))
-        lines += _floor(simulation, simulation.seconds, simulation.cycles)
-        for unit in simulation.units:
-            busy = unit.busy_cycles / simulation.cycles if unit.busy_cycles is not None else None
-            used = unit.executed_slots / unit.offered_slots
-            remark = f", busy {units.percent(busy)}" if busy is not None else ""
-            lines.append(f"  {unit.name:18} {units.percent(used):>7} of its slots{remark}")
-        lines += [f"  {op.name:18} {op.cycles:14.0f} cycles {units.seconds(op.seconds)}" for op in simulation.ops]
-        if simulation.chips > 1:
-            lines += _links(simulation, simulation.seconds)
-    sentences = [
-        f"goes wrong: {o.what} in {' '.join(filter(None, (o.op, o.line)))} ({o.count}x) [{o.kind}]"
-        for o in simulation.offences
-    ]
+        for line in _figures(simulation, simulation.seconds, simulation.cycles):
+            yield Line(f"  {line}", is_whole=True)
+    for o in simulation.offences:
+        where = " ".join(filter(None, (o.op, o.line)))
+        yield Words(f"goes wrong: {o.what} in {where} ({o.count}x) [{o.kind}]", lead="  ")
     if any("contents are not known" in text for text in simulation.unknown):
-        sentences.append("if contents depend on an argument, give the argument: --operand NAME=FILE.npy")
+        yield Words("if contents depend on an argument, give the argument: --operand NAME=FILE.npy", lead="  ")
     # If there is no latency, the first reason is the headline already.
-    sentences += [f"not understood: {text}" for text in simulation.unknown[simulation.seconds is None :]]
-    lines += [line for sentence in sentences for line in wrap(sentence, width, "  ")]
-    return "\n".join(lines)
+    for text in simulation.unknown[simulation.seconds is None :]:
+        yield Words(f"not understood: {text}", lead="  ")
+
+
+def _figures(simulation: Simulation, seconds: float, cycles: float) -> Iterator[str]:
+    """A line for each kind of cycles, the floor, each unit, each HLO op and each link."""
+    yield _cycles("bundles", simulation.bundle_cycles, cycles)
+    yield _cycles("waiting for DMA", simulation.dma_wait_cycles, cycles)
+    yield _cycles("waiting for units", simulation.unit_stall_cycles, cycles)
+    yield _cycles("launch", simulation.launch_cycles, cycles)
+    yield from _floor(simulation, seconds, cycles)
+    for unit in simulation.units:
+        busy = "" if unit.busy_cycles is None else f", busy {units.percent(unit.busy_cycles / cycles)}"
+        yield f"{unit.name:18} {units.percent(unit.executed_slots / unit.offered_slots):>7} of its slots{busy}"
+    yield from (f"{op.name:18} {op.cycles:14.0f} cycles {units.seconds(op.seconds)}" for op in simulation.ops)
+    if simulation.chips > 1:
+        yield from _links(simulation, seconds)

@@ -21,8 +21,8 @@ class Status(Verb):
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.status import status
-        from harness.render.status_text import status_text
+        from harness.render.status_text import status_blocks
         from harness.verbs.parts.context import contest_of
 
         state = status(contest_of(arguments), only_reads=arguments.only_reads)
-        return Outcome(document=state, text=lambda: status_text(state))
+        return Outcome(document=state, text=lambda: status_blocks(state))

@@ -1,6 +1,7 @@
 """The verb `whatif`: the time if one of the chip's resources were faster."""
 
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +17,7 @@ from harness.verbs.parts.arguments import add_subject
 
 if TYPE_CHECKING:
     from harness.render.layout import Files
+    from harness.render.sections import Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,6 @@ class Whatif(Verb):
     def run(self, arguments: Namespace) -> Outcome:
         from harness.advice import dump_directory
         from harness.advice.whatif import SWEEP, answers
-        from harness.render.layout import terminal_width
         from harness.verbs.parts.context import progress_of, with_package_files
         from harness.verbs.parts.schedules import dumped
 
@@ -94,7 +95,7 @@ class Whatif(Verb):
                 operations=operations(real),
                 answers=scaled,
             ),
-            text=lambda: _text(name, real, whole, scaled, files, terminal_width()),
+            text=lambda: _blocks(name, real, whole, scaled, files),
         )
 
 
@@ -113,11 +114,11 @@ def _factor(name: str, word: str) -> float:
         raise UsageError("bad-factor", message) from error
 
 
-def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...], files: "Files", width: int) -> str:
+def _blocks(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...], files: "Files") -> Iterator["Block"]:
     from tabulate import tabulate
 
     from harness.advice.kernel_ops import shown_names, with_shown_names
-    from harness.render.layout import wrap
+    from harness.render.sections import Line, Words
 
     parts = [part for part, _ in scaled[0].parts] if scaled else []
     names = shown_names(parts, files)
@@ -151,11 +152,8 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
         "; each row runs the schedule made for the real chip, so an edit that cuts the load of one resource alone "
         "by a row's factor gains at most what the row says"
     )
-    return "\n".join(
-        (
-            *wrap(f"{name}: {seconds(whole)} as it is [{simulated(real.chip)}]", width),
-            *(line for sentence in sentences(with_shown_names(real, files)) for line in wrap(sentence, width, "  ")),
-            tabulate(rows, headers=headers, disable_numparse=True),
-            *wrap(last, width),
-        )
-    )
+    yield Words(f"{name}: {seconds(whole)} as it is [{simulated(real.chip)}]")
+    yield from (Words(sentence, lead="  ") for sentence in sentences(with_shown_names(real, files)))
+    table = tabulate(rows, headers=headers, disable_numparse=True)
+    yield from (Line(line, is_whole=True) for line in table.splitlines())
+    yield Words(last)

@@ -14,6 +14,7 @@ from harness.advice.source_names import name_lines
 from harness.candidate import Candidate
 from harness.records import Evidence, SourceFile
 from harness.render.lines import listing
+from harness.render.sections import screen
 from harness.verbs.parts.context import with_package_files
 
 KERNEL = "from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention\n"
@@ -47,7 +48,7 @@ def test_a_package_file_called_kernel_is_not_the_candidates() -> None:
     assert files == {"ragged_paged_attention/kernel.py": text, "kernel.py": wrapper.splitlines()}
     assert run is not None
     assert run.breakdown is not None
-    listed = listing(run, run.breakdown, files, "attempt 1", 200)
+    listed = screen(listing(run, run.breakdown, files, "attempt 1"), 200)
     hottest = next(line for line in listed.splitlines() if " 15,000 " in line)
     assert hottest.endswith(f"ragged_paged_attention/kernel.py:3  {text[2]}".rstrip())
     assert "lines of kernel.py" not in listed

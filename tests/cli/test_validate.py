@@ -14,7 +14,8 @@ from device_commands import Commands, Device, no_gain, waited
 
 from harness.errors import RatchetError
 from harness.records.validation import MeasuredKernel, Validation, ValidationStep
-from harness.render.validation import page, validation_text
+from harness.render.sections import screen
+from harness.render.validation import page, validation_blocks
 from harness.shell.main import main
 from harness.verbs.parts import validation as made
 
@@ -53,12 +54,12 @@ def kernel(name: str, measured: float | None, simulated: float | None) -> Measur
 
 def test_the_simulators_error_is_of_the_kernels_that_have_both_times() -> None:
     result = validation(kernel("a", 1e-3, 1.1e-3), kernel("b", 2e-3, 1.9e-3), kernel("c", None, 1e-3))
-    text = validation_text(result, 100)
+    text = screen(validation_blocks(result), 100)
     assert "median 7.5%, worst 10.0%, of 2 kernels" in text
     assert "+10.0%" in text
     assert "-5.0%" in text
     assert "1 not held" in text
-    assert "is unknown" in validation_text(validation(kernel("c", None, 1e-3)), 100)
+    assert "is unknown" in screen(validation_blocks(validation(kernel("c", None, 1e-3))), 100)
 
 
 def test_a_page_shows_what_was_printed_as_text() -> None:

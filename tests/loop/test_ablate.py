@@ -21,7 +21,8 @@ from harness.loop import scaffold
 from harness.loop.ablate import ablate, with_worth
 from harness.records import Failure
 from harness.records.ablation import AblatedChange, Ablation
-from harness.render.ablation import ablation_text
+from harness.render.ablation import ablation_blocks
+from harness.render.sections import screen
 from harness.shell.main import main
 
 pytestmark = pytest.mark.long
@@ -285,7 +286,7 @@ WRONG = replace(row(), name="attempt 3", effect="needed", tie="dependence", fail
 
 
 def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
-    text = ablation_text(ablation(PAYS, COSTS, TIED, WRONG, replace(row(), effect="superseded")), 140)
+    text = screen(ablation_blocks(ablation(PAYS, COSTS, TIED, WRONG, replace(row(), effect="superseded"))), 140)
     assert "4*      700.000 us  +100.000 us  12.000 us       14.3%  +30.000 us        -500  pays" in text
     assert "(attempt 9, 600.000 us) [simulated v5e]" in text
     assert "taken out of the text before attempts 7 and 8, which changed only text, not the program" in text
@@ -293,12 +294,10 @@ def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
     assert "5       580.000 us   -20.000 us  12.000 us       -3.4%                    -500  costs" in text
     assert "attempt 4: entangled with attempts 5 and 7, which later changed the same lines" in text
     relied = replace(TIED, failure="wrong-result: it differs")
-    assert "attempts 5 and 7, which later changed the same lines or rely on such changes;" in ablation_text(
-        ablation(relied), 400
-    )
-    assert "attempt 5, which later changed the same lines or relies on such changes;" in ablation_text(
-        ablation(replace(relied, together=("attempt 5",))), 400
-    )
+    both, alone = (ablation(relied), ablation(replace(relied, together=("attempt 5",))))
+    which = "which later changed the same lines or"
+    assert f"attempts 5 and 7, {which} rely on such changes;" in screen(ablation_blocks(both), 400)
+    assert f"attempt 5, {which} relies on such changes;" in screen(ablation_blocks(alone), 400)
     assert "attempt 3: with this change alone taken out, the kernel fails: wrong-result: it differs" in text
     assert "attempt 4: superseded" in text
     # Changes that went together are not added up.
@@ -307,14 +306,14 @@ def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
 
 
 def test_a_sum_beyond_the_whole_and_a_whole_that_fails() -> None:
-    text = ablation_text(ablation(PAYS, whole=0.65e-3), 200)
+    text = screen(ablation_blocks(ablation(PAYS, whole=0.65e-3)), 200)
     assert "+100.000 us, 200.0% of the +50.000 us that all changes are worth since the baseline (attempt 1)" in text
     assert "50.000 us are counted more than once" in text
-    assert "is unknown: wrong-result: it differs" in ablation_text(ablation(PAYS, whole=None), 200)
+    assert "is unknown: wrong-result: it differs" in screen(ablation_blocks(ablation(PAYS, whole=None)), 200)
 
 
 def test_a_narrow_terminal_hides_columns_and_says_so() -> None:
-    lines = ablation_text(ablation(PAYS, TIED), 80).splitlines()
+    lines = screen(ablation_blocks(ablation(PAYS, TIED)), 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("hidden columns: spills") for line in lines)
 

@@ -20,7 +20,8 @@ from harness.loop import gate as gating
 from harness.loop import scaffold
 from harness.records import Failure
 from harness.records.gate import Gate, GatedContest, GateOutcome
-from harness.render.gate import annotations, compilers, gate_text, markdown, workflow_text
+from harness.render.gate import annotations, compilers, gate_blocks, markdown, workflow_text
+from harness.render.sections import screen
 from harness.shell.main import main
 
 pytestmark = pytest.mark.long
@@ -252,12 +253,12 @@ def test_nothing_in_a_change_is_markup_or_a_command() -> None:
     assert "<img" not in text
     assert "](u)" not in text
     assert "@team" not in text
-    assert "touches prepare.py" in gate_text(hostile, 100)
+    assert "touches prepare.py" in screen(gate_blocks(hostile), 100)
 
 
 def test_no_line_of_a_workflows_log_is_a_strangers_command() -> None:
     hostile = gate("wrong", f"{'long ' * 6}::stop-commands::t {'long ' * 12}##[add-mask]t")
-    assert any(line.lstrip().startswith("::stop") for line in gate_text(hostile, 60).split("\n"))
+    assert any(line.lstrip().startswith("::stop") for line in screen(gate_blocks(hostile), 60).split("\n"))
     lines = workflow_text(hostile, 60).split("\n")
     assert [line.partition(" ")[0] for line in lines if line.lstrip().startswith("::")] == ["::error"]
     assert not any("##[" in line for line in lines if not line.startswith("::error"))

@@ -36,10 +36,12 @@ from harness.loop import search_state, status
 from harness.records import Report
 from harness.records.stored import SCHEMA
 from harness.records.titles import title_moves
-from harness.render import plots, report_text
+from harness.render import plots
 from harness.render.page.overview import group_plain, row_plain
 from harness.render.palette import LIGHT
+from harness.render.report_text import show_blocks
 from harness.render.results import results_table
+from harness.render.sections import screen
 from harness.render.series import groups
 from harness.verbs.parts import stories
 
@@ -162,9 +164,7 @@ def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> No
     table = results_table(shown(rows, champion_number(ledger)), width=140).splitlines()
     words = {line.split()[0]: line.split()[1] for line in table if line[:3].strip().rstrip("*").isdigit()}
     assert words == {"1*": "baseline", "2": "revoked", "3": "reject", "4": "revoked", "5": "revoke"}
-    text = report_text.show_text(
-        history.attempt(ledger.place, 5), _report(ledger, 5), (), "", report_text.View(width=200)
-    )
+    text = screen(show_blocks(history.attempt(ledger.place, 5), _report(ledger, 5), (), ""), 200)
     assert "REVOKED  attempt 5 (revoke): revoke attempt 4: wrong on sinks" in text
     assert "Judged again:          attempt 4: wrong-result: the worst error is 2.1 times the tolerance" in text
     assert "Judged again:          attempt 1: passes, and holds the title" in text
@@ -173,7 +173,7 @@ def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> No
     assert "attempt 1 holds the title again" in sentence
     assert search_state.revoked_by(rows, 1) == ""
     attempt = history.attempt(ledger.place, 2)
-    loser = report_text.show_text(attempt, _report(ledger, 2), (), "", report_text.View(width=200), revoked=sentence)
+    loser = screen(show_blocks(attempt, _report(ledger, 2), (), "", revoked=sentence), 200)
     assert loser.startswith("REVOKED  attempt 2 lost its title")
     assert status._lost_titles(rows)[0].startswith("attempt 4 lost its title in attempt 5")
     candidate(contest, 2048)

@@ -17,7 +17,8 @@ from harness.operators import AllGatherMatmul
 from harness.records import Edit, Hint, Row, SuiteMember
 from harness.records.search_state import SearchState
 from harness.records.titles import title_moves
-from harness.render.search_state import search_state_text
+from harness.render.search_state import search_state_blocks
+from harness.render.sections import screen
 
 
 def losing(count: int) -> SearchState:
@@ -70,7 +71,7 @@ def test_what_a_cpu_takes_is_no_distance_to_the_chips_floor() -> None:
     state = search_state(seen([row(1, "accept", source="measured cpu")], {}))
     assert (state.floor.gap_seconds, state.advice.do, state.advice.why) == (None, "go on", "no latency")
     assert state.advice.sentence == "the champion was timed on a CPU, which says nothing about the floor of a v5e"
-    text = search_state_text(state, 100)
+    text = screen(search_state_blocks(state), 100)
     assert "[measured cpu, says nothing about a TPU]" in " ".join(text.split())
     assert "above it" not in text
 
@@ -102,7 +103,7 @@ def test_a_hint_that_ends_the_search_is_the_advice() -> None:
     state = search_state(seen([row(1, "accept")], {}, advice=(last, other)))
     assert (state.advice.do, state.advice.why) == ("stop", "floor reached")
     assert state.advice.sentence == "stop: memory-bound; stop tuning blocks"
-    text = search_state_text(state, 100)
+    text = screen(search_state_blocks(state), 100)
     assert text.count("stop") == 2
     assert "If you go on all the same:" in text
     assert "1. spills" in text
@@ -155,7 +156,7 @@ def test_an_undo_is_neither_a_win_nor_an_attempt() -> None:
     assert state.attempts == 4
     (constants,) = state.kinds
     assert (constants.attempts, constants.accepted) == ((2, 3, 5), 0)
-    assert "note: accepted and undone later: attempt 2" in search_state_text(state, 100)
+    assert "note: accepted and undone later: attempt 2" in screen(search_state_blocks(state), 100)
 
 
 def test_checks_of_the_champion_are_neither_wins_nor_attempts() -> None:
@@ -174,7 +175,7 @@ def test_checks_of_the_champion_are_neither_wins_nor_attempts() -> None:
 def test_several_that_were_undone_are_plural() -> None:
     rows = [row(number, "accept") for number in (1, 2, 3)]
     rows += [row(number, "accept", kind="undo") for number in (4, 5)]
-    text = search_state_text(search_state(seen(rows, {})), 100)
+    text = screen(search_state_blocks(search_state(seen(rows, {}))), 100)
     assert "note: accepted and undone later: attempts 2, 3" in text
     assert "     3 undone" in text
 
@@ -191,12 +192,12 @@ def test_a_value_that_only_a_sweep_screened_was_tried() -> None:
     rows, kernels = [row(1, "accept"), row(2)], {1: KERNEL, 2: kernel(BQ=256)}
     state = search_state(seen(rows, kernels, screened=((2, (("BQ", "256"),)), (2, (("BQ", "1024"),)))))
     assert state.constants[0].tried == ("128", "256", "1024")
-    assert "BQ=128 (also tried: 256, 1024)" in search_state_text(state, 100)
+    assert "BQ=128 (also tried: 256, 1024)" in screen(search_state_blocks(state), 100)
 
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_it_reads_on_one_screen_advice_first(width: int) -> None:
-    lines = search_state_text(losing(9), width).splitlines()
+    lines = screen(search_state_blocks(losing(9)), width).splitlines()
     assert lines[0].startswith("change the kind of idea: 9 attempts in a row brought")
     text = " ".join(" ".join(lines).split())
     assert "brought nothing, with changes of constants; up to 67.4% of the time is left above" in text

@@ -18,7 +18,8 @@ from harness.errors import UsageError
 from harness.judge.verdict.compare_simulated import deviations
 from harness.loop.search_space import space
 from harness.records import Failure, RefusedSetting, ScreenedSetting, Sweep, SweepResult
-from harness.render.sweep import sweep_text
+from harness.render.sections import screen
+from harness.render.sweep import sweep_blocks
 
 pytestmark = pytest.mark.long
 
@@ -95,7 +96,7 @@ def swept(*times: float | None, **changes: Any) -> SweepResult:
 
 
 def test_the_grid_is_a_table_and_a_heat_map_that_needs_no_colour() -> None:
-    lines = sweep_text(swept(4e-6, 2e-6, 1e-6, None), 100, False).splitlines()
+    lines = screen(sweep_blocks(swept(4e-6, 2e-6, 1e-6, None)), 100).splitlines()
     assert lines[0].startswith("4 settings screened [simulated v5e], 1 without a latency, 12.0 s in all.")
     rows = [line.split() for line in lines if "us" in line.split()]
     assert [row[:3] for row in rows] == [["1024", "256", "1.000"], ["128", "512", "2.000"], ["128", "256", "4.000"]]
@@ -107,7 +108,7 @@ def test_the_grid_is_a_table_and_a_heat_map_that_needs_no_colour() -> None:
         "time over the least: █ least to · most, x no latency",
     ]
     assert lines[-1] == "judged as attempt 3: BQ=1024 BKV=256"
-    coloured = sweep_text(swept(4e-6, 2e-6, 1e-6, None), 100, True)
+    coloured = screen(sweep_blocks(swept(4e-6, 2e-6, 1e-6, None)), 100, colour=True)
     assert "\x1b[32m" in coloured
     assert "\x1b[31m" in coloured
 
@@ -115,7 +116,7 @@ def test_the_grid_is_a_table_and_a_heat_map_that_needs_no_colour() -> None:
 def test_times_are_told_against_the_champion() -> None:
     result = swept(4e-6, 2e-6, 1e-6, None)
     sweep = replace(result.sweep, champion=2, champion_seconds=2e-6)
-    lines = sweep_text(replace(result, sweep=sweep), 100, False).splitlines()
+    lines = screen(sweep_blocks(replace(result, sweep=sweep)), 100).splitlines()
     shares = [line.split()[line.split().index("us") + 1] for line in lines if "us" in line.split()]
     assert shares == ["-50.0%", "0.0%", "0.0%", "+100.0%"]
 
@@ -126,7 +127,7 @@ def test_times_are_told_against_the_champion() -> None:
 )
 def test_the_fastest_stands_beside_the_threshold(least_gain: float, words: str) -> None:
     result = swept(4e-6, 2e-6, 1e-6, None, least_gain=least_gain)
-    text = sweep_text(replace(result, sweep=replace(result.sweep, champion=2, champion_seconds=2e-6)), 200, False)
+    text = screen(sweep_blocks(replace(result, sweep=replace(result.sweep, champion=2, champion_seconds=2e-6))), 200)
     assert (
         f"the fastest takes 1.000 us, -50.0% against the champion; to win, a setting must take at least {words}" in text
     )
@@ -139,7 +140,7 @@ def test_a_reason_that_is_cut_is_shown_in_full_once() -> None:
         trial if trial.seconds else replace(trial, failure_kind="trace-error", message=why)
         for trial in result.sweep.screened
     )
-    text = sweep_text(replace(result, sweep=replace(result.sweep, screened=failing)), 80, False)
+    text = screen(sweep_blocks(replace(result, sweep=replace(result.sweep, screened=failing))), 80)
     assert f"BQ=128 BKV=512 and 1 other: trace-error: {why.strip()}" in " ".join(text.split())
     assert all(cell_len(line) <= 80 for line in text.splitlines())
 
@@ -148,18 +149,17 @@ def test_settings_that_were_judged_and_fail_are_said() -> None:
     wrong = Failure(stage="correctness", kind="wrong-result", message="2.0 times the tolerance")
     result = swept(4e-6, 2e-6, 1e-6, None, best=(("BQ", "128"), ("BKV", "512")))
     refused = (RefusedSetting(settings=(("BQ", "1024"), ("BKV", "256")), failure=wrong),)
-    text = sweep_text(replace(result, sweep=replace(result.sweep, refused=refused)), 120, False)
+    text = screen(sweep_blocks(replace(result, sweep=replace(result.sweep, refused=refused))), 120)
     (line,) = [line for line in text.splitlines() if line.split()[:2] == ["1024", "256"]]
     assert "judged now, fails: wrong-result: 2.0 times the tolerance" in line
     assert text.splitlines()[-1] == "judged as attempt 3: BQ=128 BKV=512, after 1 faster one failed"
     all_fail = replace(result, sweep=replace(result.sweep, refused=refused * 2), outcome="failed")
-    assert "it fails, and so does each of the next best (1)" in sweep_text(all_fail, 120, False)
+    assert "it fails, and so does each of the next best (1)" in screen(sweep_blocks(all_fail), 120)
 
 
 def test_a_grid_where_nothing_compiles_says_so() -> None:
-    text = sweep_text(
-        swept(None, None, None, None, best=None, attempt=None, why_none="no setting has a latency"), 80, False
-    )
+    nothing = swept(None, None, None, None, best=None, attempt=None, why_none="no setting has a latency")
+    text = screen(sweep_blocks(nothing), 80)
     assert text.splitlines()[-1] == "nothing judged: no setting has a latency"
     assert all(cell_len(line) <= 80 for line in text.splitlines())
 

@@ -25,6 +25,7 @@ from harness.judge.simulate.module import run_module
 from harness.ledger.codec import encode_attempt
 from harness.records import CycleBreakdown, Part, TimedRun, Verdict
 from harness.render.lines import listing
+from harness.render.sections import screen
 from harness.shell.main import main
 from harness.verbs.lines import with_input
 
@@ -37,9 +38,8 @@ RUN = simulation(CYCLES / 1.5e9, cycles=CYCLES)
 def listed(
     cycles: CycleBreakdown | None = None, kernel: str = KERNEL, width: int = 120, colour: bool = False
 ) -> list[str]:
-    return listing(
-        RUN, cycles or breakdown(), Candidate(text=kernel.encode()).lines, "kernel.py", width, colour=colour
-    ).splitlines()
+    blocks = listing(RUN, cycles or breakdown(), Candidate(text=kernel.encode()).lines, "kernel.py")
+    return screen(blocks, width, colour=colour).splitlines()
 
 
 def test_the_timing_inputs_and_the_calls_are_named_with_their_shares() -> None:
@@ -49,7 +49,8 @@ def test_the_timing_inputs_and_the_calls_are_named_with_their_shares() -> None:
         for name, time in (("mixed", 20e-6), ("decode", 10e-6))
     ]
     two = replace(RUN, ops=(replace(RUN.ops[0], name="first.1", seconds=15e-6), other), runs=tuple(inputs))
-    title, *rest = listing(two, breakdown(), Candidate(text=KERNEL.encode()).lines, "kernel.py", 120).splitlines()
+    blocks = listing(two, breakdown(), Candidate(text=KERNEL.encode()).lines, "kernel.py")
+    title, *rest = screen(blocks, 120).splitlines()
     assert title.startswith("kernel.py with timing input mixed: 30.000 kcycles")
     assert rest[0] == "  timing inputs: mixed 20.000 us · decode 10.000 us; their mean, 15.000 us, is the latency"
     assert rest[1] == "  operations with mixed: first.1 15.000 us (75.0%) · other.1 5.000 us (25.0%)"

@@ -23,14 +23,15 @@ from harness.loop.search_state import search_state
 from harness.records import Audit, Finding, Policy, ScreenedSetting, Status, Sweep, SweepResult
 from harness.records.selftest import Planted, PlantedResult, PlantedVerdict, Refusal
 from harness.render import champions, gate, hints, lines, review, validation
-from harness.render.ablation import ablation_text
-from harness.render.comparison import bisection_text, comparison_text
-from harness.render.report_text import View, judge_text, report_text, show_text
+from harness.render.ablation import ablation_blocks
+from harness.render.comparison import bisection_blocks, comparison_blocks
+from harness.render.report_text import View, judge_blocks, report_blocks, show_blocks
 from harness.render.results import results_table
-from harness.render.search_state import search_state_text
-from harness.render.selftest import selftest_text
-from harness.render.status_text import status_text
-from harness.render.sweep import sweep_text
+from harness.render.search_state import search_state_blocks
+from harness.render.sections import screen
+from harness.render.selftest import selftest_blocks
+from harness.render.status_text import status_blocks
+from harness.render.sweep import sweep_blocks
 
 SOURCE = "import jax\n\nscores = dot(q, k)\n\n    weights = exp(scores - new_max)\n"
 DIFF = "--- a/kernel.py\n+++ b/kernel.py\n-BQ = 128\n+BQ = 2048\n"
@@ -45,23 +46,18 @@ class Screens(SingleFileSnapshotExtension):
 
 def baseline() -> str:
     attempt, judged_report = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
-    return report_text(attempt, judged_report, advise(attempt.evidence, judged_report), None, View(width=100))
+    return screen(report_blocks(attempt, judged_report, advise(attempt.evidence, judged_report), None), 100)
 
 
 def with_lines(full: bool) -> str:
     attempt, judged_report = judged(taken_apart())
-    return report_text(
-        attempt,
-        judged_report,
-        advise(attempt.evidence, judged_report),
-        None,
-        View(files=Candidate(text=SOURCE.encode()).lines, full=full, width=100),
-    )
+    view = View(files=Candidate(text=SOURCE.encode()).lines, full=full)
+    return screen(report_blocks(attempt, judged_report, advise(attempt.evidence, judged_report), None, view), 100)
 
 
 def show() -> str:
     attempt, judged_report = judged(better(), settings=(("BQ", "2048"),))
-    return show_text(attempt, judged_report, advise(attempt.evidence, judged_report), DIFF, View(width=100))
+    return screen(show_blocks(attempt, judged_report, advise(attempt.evidence, judged_report), DIFF), 100)
 
 
 def judged_alone(source: str) -> str:
@@ -69,13 +65,8 @@ def judged_alone(source: str) -> str:
     assert candidate.latency is not None
     if source == "cpu":
         candidate = replace(candidate, latency=replace(candidate.latency, source="measured cpu"))
-    return judge_text(
-        candidate,
-        report(candidate, V5E),
-        advise(candidate, report(candidate, V5E)),
-        decide(candidate, None, None, Policy(), V5E),
-        View(width=100),
-    )
+    computed, verdict = report(candidate, V5E), decide(candidate, None, None, Policy(), V5E)
+    return screen(judge_blocks(candidate, computed, advise(candidate, computed), verdict), 100)
 
 
 def status(**changes: object) -> str:
@@ -89,13 +80,13 @@ def status(**changes: object) -> str:
         key_digest=key_digest(KEY),
         kernel_state="the champion's",
     )
-    return status_text(replace(standing, **changes), width=100)  # type: ignore[arg-type]
+    return screen(status_blocks(replace(standing, **changes)), 100)  # type: ignore[arg-type]
 
 
 def next_step() -> str:
     rows = [row(1, "accept", kind="baseline"), row(2), row(3, "failed", None, failure_kind="vmem-exceeded")]
     kernels = {1: KERNEL, 2: KERNEL.replace(b"BQ = 128", b"BQ = 256"), 3: KERNEL.replace(b"BKV = 256", b"BKV = 4096")}
-    return search_state_text(search_state(seen(rows, kernels)), 100)
+    return screen(search_state_blocks(search_state(seen(rows, kernels))), 100)
 
 
 def swept() -> str:
@@ -127,7 +118,7 @@ def swept() -> str:
         seconds=12.0,
         least_gain=0.036,
     )
-    return sweep_text(outcome, 100, False)
+    return screen(sweep_blocks(outcome), 100)
 
 
 def audited(*findings: Finding) -> str:
@@ -141,7 +132,7 @@ def audited(*findings: Finding) -> str:
         findings=findings,
         notes=("the log is on no remote",),
     )
-    return review.audit_text(audit, 100, False)
+    return screen(review.audit_blocks(audit), 100)
 
 
 def selftested() -> str:
@@ -150,13 +141,8 @@ def selftested() -> str:
     )
     good = Planted(name="plain", what="A plain kernel.", row="-", expected=())
     wrong = PlantedVerdict(outcome="accept", refusal=None, message="")
-    return selftest_text(
-        (
-            PlantedResult(planted=good, judgement=wrong, seconds=6.0),
-            PlantedResult(planted=bad, judgement=wrong, seconds=7.0),
-        ),
-        13.0,
-    )
+    results = [PlantedResult(planted=one, judgement=wrong, seconds=time) for one, time in ((good, 6.0), (bad, 7.0))]
+    return screen(selftest_blocks(results, 13.0), 100)
 
 
 SCREENS: dict[str, Callable[[], str]] = {
@@ -180,31 +166,33 @@ SCREENS: dict[str, Callable[[], str]] = {
         champion=None, dirty_judge_files=("prepare.py",), log="not pushed", messages=("recovered attempt 5",)
     ),
     "next": next_step,
-    "lines": lambda: lines.listing(
-        taken_apart().simulation,  # type: ignore[arg-type]
-        breakdown(),
-        Candidate(text=SOURCE.encode()).lines,
-        "kernel.py",
+    "lines": lambda: screen(
+        lines.listing(
+            taken_apart().simulation,  # type: ignore[arg-type]
+            breakdown(),
+            Candidate(text=SOURCE.encode()).lines,
+            "kernel.py",
+        ),
         100,
     ),
-    "diagnose": lambda: hints.diagnosis_text("kernel.py", report(better(), V5E), advised(better()), (), 100, False),
+    "diagnose": lambda: screen(hints.diagnosis_blocks("kernel.py", report(better(), V5E), advised(better()), ()), 100),
     "sweep": swept,
     "fsck_clean": audited,
     "fsck_finding": lambda: audited(
         Finding(kind="row-differs", where="log commit 0123456789ab", what="two rows differ", remedy="fetch the log")
     ),
     "selftest": selftested,
-    "diff": lambda: comparison_text(verb_examples.comparison(), 100, full=False),
-    "diff_full": lambda: comparison_text(verb_examples.comparison(), 100, full=True),
-    "bisect": lambda: bisection_text(verb_examples.bisection(), 100, full=False),
-    "ablate": lambda: ablation_text(verb_examples.ablation(), 140),
-    "ablate_narrow": lambda: ablation_text(verb_examples.ablation(), 80),
-    "ci": lambda: gate.gate_text(verb_examples.gate(), 100),
+    "diff": lambda: screen(comparison_blocks(verb_examples.comparison(), full=False), 100),
+    "diff_full": lambda: screen(comparison_blocks(verb_examples.comparison(), full=True), 100),
+    "bisect": lambda: screen(bisection_blocks(verb_examples.bisection(), full=False), 100),
+    "ablate": lambda: screen(ablation_blocks(verb_examples.ablation()), 140),
+    "ablate_narrow": lambda: screen(ablation_blocks(verb_examples.ablation()), 80),
+    "ci": lambda: screen(gate.gate_blocks(verb_examples.gate()), 100),
     "ci_summary": lambda: gate.markdown(verb_examples.gate()),
-    "champions": lambda: champions.champions_text(verb_examples.champions()),
+    "champions": lambda: screen(champions.champions_blocks(verb_examples.champions()), 100),
     "champions_page": lambda: champions.champions_page(verb_examples.champions()),
-    "replay": lambda: review.replay_text(verb_examples.replay(), 100, False),
-    "validate": lambda: validation.validation_text(verb_examples.validation(), 100),
+    "replay": lambda: screen(review.replay_blocks(verb_examples.replay()), 100),
+    "validate": lambda: screen(validation.validation_blocks(verb_examples.validation()), 100),
     "validate_page": lambda: validation.page(verb_examples.validation()),
 }
 

@@ -14,7 +14,8 @@ from harness.contest import PACKAGE
 from harness.errors import RatchetError, UsageError
 from harness.loop.scaffold import scaffold
 from harness.records.selftest import PlantedResult, PlantedVerdict
-from harness.render.selftest import selftest_text
+from harness.render.sections import screen
+from harness.render.selftest import selftest_blocks
 from harness.selftest import planted, runner, scratch
 from harness.selftest.callers import CALLERS, Caller, judgement
 from harness.shell.main import main
@@ -112,7 +113,7 @@ def test_a_handful_of_planted_kernels() -> None:
         "base_two": "None",
     }
     assert all(result.is_right for result in results)
-    text = selftest_text(results, 12.0)
+    text = screen(selftest_blocks(results, 12.0), 200)
     assert text.endswith("kill rate 3 of 3, passes 1 of 1")
     assert "!" not in text
 
@@ -163,7 +164,7 @@ def test_without_a_guard_its_candidate_survives(guard: Guard, tmp_path: Path) ->
     planted_one = survivor(guard, tmp_path)
     assert planted_one.judgement.outcome == "accept", planted_one.judgement
     assert not planted_one.is_right
-    text = selftest_text((planted_one,), 1.0)
+    text = screen(selftest_blocks((planted_one,), 1.0), 200)
     assert "kill rate 0 of 1" in text
     assert f"! {guard.candidate}: " in text
 
@@ -204,7 +205,7 @@ def test_everything_planted() -> None:
     wrong = [
         planted_one for planted_one in runner.sweep(EVERYTHING, lambda planted_one: None) if not planted_one.is_right
     ]
-    assert not wrong, selftest_text(wrong, 0.0)
+    assert not wrong, screen(selftest_blocks(wrong, 0.0), 200)
 
 
 def test_one_of_each_class() -> None:

@@ -14,8 +14,9 @@ from harness.judge.verdict.decision import decide
 from harness.ledger.table import Filter, ScaledTable, chosen, lines, table_of
 from harness.loop.gain import calibration, gain
 from harness.records import Attempt, Evidence, Key, Note, Policy, Report, Row
-from harness.render.report_text import View, report_text
+from harness.render.report_text import View, report_blocks
 from harness.render.results import TableView
+from harness.render.sections import screen
 
 CHAMPION = evidence(2.16e-3)
 # The fields that a row of a failed attempt lacks.
@@ -40,13 +41,9 @@ def judged(candidate: Evidence, against: Evidence | None = CHAMPION, **changes: 
 
 def printed(candidate: Evidence, *, full: bool = False, colour: bool = False, width: int = 100, **changes: Any) -> str:
     attempt, computed = judged(candidate, **changes)
-    return report_text(
-        attempt,
-        computed,
-        advise(candidate, computed),
-        report(CHAMPION, V5E),
-        View(full=full, colour=colour, width=width, whole="again --full"),
-    )
+    view = View(full=full, whole="again --full")
+    blocks = report_blocks(attempt, computed, advise(candidate, computed), report(CHAMPION, V5E), view)
+    return screen(blocks, width, colour=colour)
 
 
 def better(**changes: Any) -> Evidence:

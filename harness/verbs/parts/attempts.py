@@ -2,6 +2,7 @@
 
 import shlex
 from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from harness.loop import attempt as ratchet
 from harness.loop import rescale
 from harness.loop.ledger_advice import advice_here
 from harness.loop.opponent import champion_remedy
-from harness.records import Attempt, Evidence, Hint
-from harness.render import report_text
-from harness.shell.arguments import colour, command, say
+from harness.records import Attempt, Evidence
+from harness.render.report_text import View, judge_blocks, report_blocks
+from harness.render.sections import GAP, Block, Line
+from harness.shell.arguments import command, say
 from harness.units import quantity
 from harness.verbs.parts.context import progress_of, with_package_files
 
@@ -37,12 +39,6 @@ def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespa
     )
     with progress_of(arguments) as progress, ledger.lock("rescale"):
         return rescale.sentences(rescale.rescale_locked(ledger, contest, progress))
-
-
-def closing_lines(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
-    """The lines below the report of an attempt that has just ended: what it did to files, and what to do next."""
-    sentences = (put_back(contest, judged, directory), left_uncommitted(contest, judged, directory))
-    return "\n".join(filter(None, sentences))
 
 
 def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
@@ -81,46 +77,30 @@ def left_uncommitted(contest: Contest, judged: ratchet.AttemptResult, directory:
     )
 
 
-def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None, *, full: bool) -> str:
-    """The report of an attempt that has just ended, recorded or not; `directory` is the folder as `-C` named it."""
-    attempt, report = judged.attempt, judged.report
+def attempt_blocks(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespace) -> Iterator[Block]:
+    """The report of an attempt that has just ended, recorded or not, then what it did to files, and what to do next."""
+    attempt, directory = judged.attempt, arguments.directory
     words = friendly_words(contest, attempt)
     attempt = replace(attempt, evidence=replace(attempt.evidence, warnings=(*attempt.evidence.warnings, *words)))
+    candidate, whole, unrecorded = contest.candidate(), "judge --full", attempt.sweep
     if judged.recorded:
-        recorded = history.candidate(place_of(contest.directory), attempt.number)
-        return report_text.report_text(
-            attempt,
-            report,
-            _advice(contest, judged, recorded),
-            judged.champion_report,
-            report_text.View(
-                files=with_package_files(recorded, attempt.evidence),
-                full=full,
-                colour=colour(),
-                whole=command(f"show {attempt.number}", directory),
-            ),
-        )
-    text = report_text.judge_text(
-        attempt.evidence,
-        report,
-        _advice(contest, judged, contest.candidate()),
-        attempt.verdict,
-        report_text.View(
-            files=with_package_files(contest.candidate(), attempt.evidence),
-            full=full,
-            colour=colour(),
-            whole=command("judge --full", directory),
-        ),
-    )
-    if judged.noted:
-        note = f"the result is kept as a note on attempt {attempt.champion.attempt if attempt.champion else 1}"
-        return f"{text}\n\nThe kernel is the champion's: {note}; no attempt is recorded, and the branch stays as it is."
-    return f"{text}\n\nThe kernel is the champion's, so nothing was recorded; --record keeps the result as a note."
-
-
-def _advice(contest: Contest, judged: ratchet.AttemptResult, candidate: Candidate) -> tuple[Hint, ...]:
-    unrecorded = None if judged.recorded else judged.attempt.sweep
-    return advice_here(judged.advice, judged.attempt.evidence, candidate, contest.directory, unrecorded)
+        candidate = history.candidate(place_of(contest.directory), attempt.number)
+        whole, unrecorded = f"show {attempt.number}", None
+    advice = advice_here(judged.advice, attempt.evidence, candidate, contest.directory, unrecorded)
+    files = with_package_files(candidate, attempt.evidence)
+    view = View(files=files, full=arguments.full, whole=command(whole, directory))
+    if judged.recorded:
+        yield from report_blocks(attempt, judged.report, advice, judged.champion_report, view)
+    else:
+        yield from judge_blocks(attempt.evidence, judged.report, advice, attempt.verdict, view)
+        came = "so nothing was recorded; --record keeps the result as a note."
+        if judged.noted:
+            note = f"the result is kept as a note on attempt {attempt.champion.attempt if attempt.champion else 1}"
+            came = f"{note}; no attempt is recorded, and the branch stays as it is."
+        yield from (GAP, Line(f"The kernel is the champion's{':' if judged.noted else ','} {came}", is_whole=True))
+    yield GAP
+    sentences = (put_back(contest, judged, directory), left_uncommitted(contest, judged, directory))
+    yield from (Line(sentence, is_whole=True) for sentence in sentences if sentence)
 
 
 def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:

@@ -12,9 +12,8 @@ from harness.ledger import Ledger, history, table
 from harness.ledger.diff import unified
 from harness.loop.bench import Bench
 from harness.records import Key
-from harness.render.comparison import comparison_text
-from harness.render.layout import terminal_width
-from harness.shell.arguments import BASELINE, colour, command
+from harness.render.comparison import comparison_blocks
+from harness.shell.arguments import BASELINE, command
 from harness.shell.verb import Outcome
 from harness.units import change, seconds
 from harness.verbs.parts.context import contest_of, present_evidence, progress_of, recovered_ledger
@@ -25,10 +24,7 @@ def diff(arguments: Namespace) -> Outcome:
     (before, old), (after, new) = sides
     differing = "" if old.timed == new.timed else f"{key_difference(old, new)}{_on_one_scale(arguments)}"
     comparison = compare(before, after, unified(before.candidate.text, after.candidate.text), differing)
-    return Outcome(
-        document=comparison,
-        text=lambda: comparison_text(comparison, terminal_width(), full=arguments.full, colour=colour()),
-    )
+    return Outcome(document=comparison, text=lambda: comparison_blocks(comparison, full=arguments.full))
 
 
 def _on_one_scale(arguments: Namespace) -> str:

@@ -24,9 +24,8 @@ from harness.loop.suite_member import evidence_of
 from harness.records import Ceiling, Edit, Evidence, Failure, Hint, Report, Row, Table
 from harness.records.titles import taken_back
 from harness.records.whatif import Factors
-from harness.render.hints import diagnosis_text
-from harness.render.layout import terminal_width
-from harness.shell.arguments import colour, directory
+from harness.render.hints import diagnosis_blocks
+from harness.shell.arguments import directory
 from harness.shell.tables import TablesDocument, figures
 from harness.shell.verb import Outcome
 from harness.units import change, percent
@@ -93,13 +92,11 @@ def diagnose(arguments: Namespace) -> Outcome:
     diagnosis = _diagnosis(arguments)
     return Outcome(
         document=TablesDocument(command="diagnose", tables=figures([diagnosis.table, diagnosis.edits])),
-        text=lambda: diagnosis_text(
+        text=lambda: diagnosis_blocks(
             diagnosis.name,
             diagnosis.report,
             diagnosis.advice,
             () if diagnosis.failure else diagnosis.notes,
-            terminal_width(),
-            colour(),
             diagnosis.failure,
         ),
     )

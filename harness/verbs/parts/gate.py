@@ -114,10 +114,10 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
         write_atomically(arguments.out / "benchmark.json", valid_json(_history(gate)).encode())
     if arguments.markdown is not None:
         _append(arguments.markdown, rendering.markdown(gate))
-    code, text = _exit_code(gate, fails), rendering.workflow_text if arguments.annotations else rendering.gate_text
+    code, width = _exit_code(gate, fails), terminal_width()
     return Outcome(
         document=gate,
-        text=lambda: text(gate, terminal_width()),
+        text=lambda: rendering.workflow_text(gate, width) if arguments.annotations else rendering.gate_blocks(gate),
         exit_code=code,
         messages=tuple(_sentences(arguments, change, folder, code)),
     )

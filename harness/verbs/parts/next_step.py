@@ -12,8 +12,7 @@ from harness.loop.ledger_advice import candidate_of, screened_settings, timed_se
 from harness.loop.package_kernel import for_kernel
 from harness.loop.untried_advice import who_tried
 from harness.records import Hint, Recheck
-from harness.render.layout import terminal_width
-from harness.render.search_state import search_state_text
+from harness.render.search_state import search_state_blocks
 from harness.shell.arguments import BASELINE, command
 from harness.shell.verb import Outcome
 from harness.verbs.parts.context import contest_of, recovered_ledger
@@ -27,7 +26,7 @@ def next_step(arguments: Namespace) -> Outcome:
         _search_inputs(contest, ledger, attempts, arguments), plateau=arguments.plateau, limit=arguments.limit
     )
     checks = tuple(line for line in table.lines(attempts) if isinstance(line, Recheck))
-    return Outcome(document=state, text=lambda: search_state_text(state, terminal_width(), checks))
+    return Outcome(document=state, text=lambda: search_state_blocks(state, checks))
 
 
 def _search_inputs(

@@ -13,12 +13,12 @@ from harness.loop.bench import Bench
 from harness.loop.options import Options
 from harness.loop.screening import Places
 from harness.loop.search import Search
-from harness.render.layout import terminal_width
-from harness.render.sweep import sweep_text
-from harness.shell.arguments import colour, say
+from harness.render.sections import GAP, Block
+from harness.render.sweep import sweep_blocks
+from harness.shell.arguments import say
 from harness.shell.exit_codes import EXIT_OF_OUTCOME
 from harness.shell.verb import Outcome
-from harness.verbs.parts.attempts import attempt_text, closing_lines, expectation, hypothesis_of
+from harness.verbs.parts.attempts import attempt_blocks, expectation, hypothesis_of
 from harness.verbs.parts.context import contest_of, progress_of
 
 
@@ -64,16 +64,14 @@ def run_search(
         result = sweeping.sweep(bench, hypothesis, wanted, options, say)
     judged = result.judged
 
-    def text() -> str:
-        parts = [sweep_text(result.swept, terminal_width(), colour())]
+    def blocks() -> Iterator[Block]:
+        yield from sweep_blocks(result.swept)
         if judged is not None:
-            parts.append(attempt_text(contest, judged, arguments.directory, full=arguments.full))
-            parts.append(closing_lines(contest, judged, arguments.directory))
-        return "\n\n".join(filter(None, parts))
+            yield from (GAP, *attempt_blocks(contest, judged, arguments))
 
     return Outcome(
         document=result.swept,
-        text=text,
+        text=blocks,
         exit_code=1 if judged is None else EXIT_OF_OUTCOME[judged.attempt.verdict.outcome],
         messages=judged.messages if judged else (),
     )

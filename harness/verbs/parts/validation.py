@@ -19,8 +19,7 @@ from harness.hardware import DEFAULT_CHIP, Chip, chip, chip_of_device
 from harness.judge.evaluate.evaluation import environment
 from harness.judge.evaluate.timing.device import attached
 from harness.records.validation import MeasuredKernel, StepOutcome, Validation, ValidationStep
-from harness.render.layout import terminal_width
-from harness.render.validation import page, validation_text
+from harness.render.validation import page, validation_blocks
 from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
 from harness.verbs.parts import project_tests
@@ -61,10 +60,8 @@ def validate(arguments: Namespace) -> Outcome:
         write_atomically(scratch / "files" / "logs" / "validate.md", text)
         write_atomically(out.with_name(f"{out.name}.md"), text)
         _pack(scratch / "files", out.with_name(validation.archive))
-    all_held = all(step.outcome == "held" for step in validation.steps)
-    return Outcome(
-        document=validation, text=lambda: validation_text(validation, terminal_width()), exit_code=0 if all_held else 1
-    )
+    code = 0 if all(step.outcome == "held" for step in validation.steps) else 1
+    return Outcome(document=validation, text=lambda: validation_blocks(validation), exit_code=code)
 
 
 def _target(arguments: Namespace) -> tuple[Chip, str]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from evidence_examples import KEY, V5E, attempt, evidence, failed, statement
+from narrowing import present
 from screen_examples import shown
 
 from harness.advice.report import advise, report, row, with_advice
@@ -16,8 +17,9 @@ from harness.judge.verdict.decision import decide
 from harness.judge.verdict.early_rejection import is_slower
 from harness.ledger.codec import decode_attempt, encode_attempt
 from harness.records import NOMINAL, Evidence, Policy, Resimulation, Statement, SuiteMember, Verdict
-from harness.render.report_text import View, report_text
+from harness.render.report_text import report_blocks
 from harness.render.results import results_table
+from harness.render.sections import screen
 
 POLICY = Policy()
 NAMES, WEIGHTS = ("prefill-2k", "prefill-16k"), (0.25, 0.75)
@@ -144,8 +146,7 @@ def test_a_failed_check_of_a_member_names_it() -> None:
     wrong = replace(second, checks=(replace(second.checks[0], passed=False), *second.checks[1:]))
     verdict = judged(combined(suite(), [first, wrong]))
     assert verdict.outcome == "failed"
-    assert verdict.failure is not None
-    assert verdict.failure.message.startswith("prefill-16k: composite (full shape)")
+    assert present(verdict.failure).message.startswith("prefill-16k: composite (full shape)")
 
 
 def test_an_impossible_time_at_one_member_fails() -> None:
@@ -179,8 +180,7 @@ def test_what_a_member_may_lose_and_its_weight_are_part_of_the_problem() -> None
 
 def test_a_failure_ends_the_suite_at_its_member() -> None:
     result = combined(suite(), [failed()])
-    assert result.failure is not None
-    assert result.failure.message.startswith("prefill-2k: ")
+    assert present(result.failure).message.startswith("prefill-2k: ")
     assert result.latency is None
     assert result.trace is None
     assert judged(result).outcome == "failed"
@@ -199,7 +199,7 @@ def test_the_report_and_the_table_show_each_member() -> None:
     assert meant.util == pytest.approx(
         (meant.members[0].report.util or 0) ** 0.25 * (meant.members[1].report.util or 0) ** 0.75
     )
-    text = report_text(made, meant, (), None, View(width=100))
+    text = screen(report_blocks(made, meant, (), None), 100)
     table = [line.split() for line in text.splitlines() if line.startswith("prefill")]
     assert [line[:7] for line in table] == [
         ["prefill-2k", "25.0%", "2.000", "ms", "1.800", "ms", "0.9000"],
@@ -225,7 +225,7 @@ def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> N
     candidate = replace(after(1.5, 0.5), unchecked=("needles",))
     verdict = judged(candidate)
     figures, number = report(candidate, V5E), 2
-    text = report_text(attempt(candidate, verdict, number=number), figures, (), None, View(width=200))
+    text = screen(report_blocks(attempt(candidate, verdict, number=number), figures, (), None), 200)
     assert "1 were not run, because prefill-2k loses more time than a member may" in text
     mean = next(line for line in text.splitlines() if line.startswith("latency is"))
     assert re.fullmatch(
@@ -242,8 +242,6 @@ def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> N
     loser = next(line for line in results_table(shown(rows, 1), width=200).splitlines() if line.startswith(" 2 "))
     assert " 3.000! " in loser
     assert loser.count("!") == 1
-    slower = judged(replace(after(1.5, 2.0), unchecked=("needles",)))
-    text = report_text(
-        attempt(replace(after(1.5, 2.0), unchecked=("needles",)), slower), figures, (), None, View(width=200)
-    )
+    slower = replace(after(1.5, 2.0), unchecked=("needles",))
+    text = screen(report_blocks(attempt(slower, judged(slower)), figures, (), None), 200)
     assert "were not run, because the kernel is slower" in text

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from harness.shell.parser import Parser
@@ -65,7 +66,8 @@ class Call:
 class Verb:
     """One verb: the only class of a file in harness/verbs, with the file's name.
 
-    The file imports nothing heavy, so that --help is quick: `run` imports the rest.
+    The file imports nothing heavy, so that --help is quick: `run` imports the rest, or it is the function `run` of a
+    module of the same name in harness/verbs/parts.
 
     `line` is its line in the overview, and `place` its place there: the group, and the order within the group.
     `example` is the command line after `ratchet.sh` there, by default only the name; --help ends with `examples`, or
@@ -100,8 +102,13 @@ class Verb:
         cls.example = cls.__dict__.get("example", cls.name)
 
     def run(self, arguments: Namespace) -> Outcome:
-        """Does the work of the verb. Raises RatchetError."""
-        raise NotImplementedError
+        """Does the work of the verb; by default, the function `run` of its module in harness/verbs/parts does it.
+
+        Raises RatchetError.
+        """
+        work = import_module(f"{self.__module__.rpartition('.')[0]}.parts.{self.name}")
+        outcome: Outcome = work.run(arguments)
+        return outcome
 
     def configure(self, parser: Parser) -> None:
         """Adds the verb's own arguments; none by default."""

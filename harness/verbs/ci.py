@@ -1,12 +1,10 @@
 """The verb `ci`: judge what a change does to a repository's contests."""
 
-from argparse import Namespace
 from pathlib import Path
 
-from harness.errors import UsageError
 from harness.records.gate import Gate
 from harness.shell.parser import Parser
-from harness.shell.verb import Document, Outcome, Verb
+from harness.shell.verb import Document, Verb
 
 # The outcome that each word of --fail-on stands for.
 POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive", "removed": "removed"}
@@ -63,19 +61,3 @@ class Ci(Verb):
         )
         parser.json("the findings as JSON")
         parser.quiet()
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.gate import ci
-
-        return ci(arguments, _fails(arguments.fail_on))
-
-
-def _fails(text: str) -> frozenset[str]:
-    """The outcomes that fail the gate. Raises UsageError."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    unknown = [word for word in words if word not in (*POLICY, "nothing")]
-    is_mixed = "nothing" in words and len(set(words)) > 1
-    if unknown or not words or is_mixed:
-        choice = f"{', '.join(POLICY)} joined by commas, or nothing alone"
-        raise UsageError("usage", f"expected --fail-on {choice}, got {text!r}")
-    return frozenset(POLICY[word] for word in words if word in POLICY)

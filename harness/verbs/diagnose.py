@@ -1,10 +1,8 @@
 """The verb `diagnose`: findings on what to try next, each with its rule and gain."""
 
-from argparse import Namespace
-
 from harness.shell.parser import Parser
 from harness.shell.tables import TABLES
-from harness.shell.verb import Outcome, Verb
+from harness.shell.verb import Verb
 
 
 class Diagnose(Verb):
@@ -29,8 +27,3 @@ class Diagnose(Verb):
         parser.flag("--no-edits", "do not simulate the advised edits of one constant; each simulation takes seconds")
         parser.json("the findings as JSON")
         parser.quiet()
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.diagnose import diagnose
-
-        return diagnose(arguments)

@@ -1,11 +1,9 @@
 """The verb `diff`: compare two kernels: time, cycles, VMEM, text."""
 
-from argparse import Namespace
-
 from harness.records.comparison import Comparison
 from harness.shell.completers import attempts_and_files
 from harness.shell.parser import Parser
-from harness.shell.verb import Document, Outcome, Verb
+from harness.shell.verb import Document, Verb
 
 
 class Diff(Verb):
@@ -40,8 +38,3 @@ class Diff(Verb):
         parser.flag("--full", "print every figure and line, not only those that changed")
         parser.json("the comparison as JSON")
         parser.quiet()
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.comparison import diff
-
-        return diff(arguments)

@@ -1,10 +1,8 @@
 """The verb `doctor`: check this machine, or how a program uses JAX."""
 
-from argparse import Namespace
-
 from harness.shell.parser import Parser
 from harness.shell.tables import TABLES
-from harness.shell.verb import Outcome, Verb
+from harness.shell.verb import Verb
 
 
 class Doctor(Verb):
@@ -34,8 +32,3 @@ class Doctor(Verb):
         parser.option("--limit S", "seconds that the program may take (600)", type=float, default=600.0)
         parser.json("the tables as JSON")
         parser.quiet()
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.doctor import doctor
-
-        return doctor(arguments)

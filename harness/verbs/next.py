@@ -1,11 +1,9 @@
 """The verb `next`: where the search stands, and whether to go on."""
 
-from argparse import Namespace
-
 from harness.records.search_state import SearchState
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
-from harness.shell.verb import Document, Outcome, Verb
+from harness.shell.verb import Document, Verb
 
 # Reading and parsing a kernel.py takes milliseconds; older attempts do not change the advice.
 _LIMIT = 50
@@ -34,8 +32,3 @@ class Next(Verb):
         )
         parser.option("--limit N", f"look into the newest N attempts only ({_LIMIT})", type=at_least(1), default=_LIMIT)
         parser.json("the state as JSON")
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.next_step import next_step
-
-        return next_step(arguments)

@@ -1,10 +1,9 @@
 """The verb `plot`: progress, roofline and time as pictures (PNG)."""
 
-from argparse import Namespace
 from pathlib import Path
 
 from harness.shell.parser import Parser
-from harness.shell.verb import Outcome, Verb
+from harness.shell.verb import Verb
 
 
 class Plot(Verb):
@@ -22,8 +21,3 @@ class Plot(Verb):
         parser.flag("--dark", "draw for a dark background")
         parser.flag("--all", "write one picture of all contests in the folder of -C and below")
         parser.option("--key KEY", "use the times recorded under this timing key; results --json lists the keys")
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.plots import plot
-
-        return plot(arguments)

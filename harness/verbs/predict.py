@@ -1,13 +1,11 @@
 """The verb `predict`: the time of a matmul or a collective from shapes and chip."""
 
-from argparse import Namespace
-
 from harness import chips
 from harness.hardware import DEFAULT_CHIP
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 from harness.shell.tables import TABLES
-from harness.shell.verb import Outcome, Verb
+from harness.shell.verb import Verb
 
 _PREDICTABLE = ("matmul", "collective", "memory", "shapes")
 
@@ -63,8 +61,3 @@ class Predict(Verb):
             "--bandwidth B/s", "bandwidth of HBM (for a collective: of a ring, both ways), instead of the chip's"
         )
         parser.json("the tables as JSON")
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.predict import predict
-
-        return predict(arguments)

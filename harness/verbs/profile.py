@@ -1,12 +1,12 @@
 """The verb `profile`: capture kernel.py on its own, for XProf."""
 
-from argparse import ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError
 
 from harness.loop import kept_captures
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 from harness.shell.tables import TABLES
-from harness.shell.verb import Outcome, Verb
+from harness.shell.verb import Verb
 from harness.workbench.profiles.places import PROFILE_DATA
 
 _SERVER_PORT = 9999
@@ -63,8 +63,3 @@ class Profile(Verb):
         parser.option("--every S", "seconds between snapshots (2)", type=float, default=2.0)
         parser.json("JSON instead of text")
         parser.quiet()
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.profile import profile
-
-        return profile(arguments)

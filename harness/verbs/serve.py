@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from harness.shell.parser import Parser
-from harness.shell.verb import Outcome, Verb
+from harness.shell.verb import Verb
 from harness.workbench.profiles import remote
 from harness.workbench.profiles.places import PROFILE_DATA
 
@@ -33,8 +33,3 @@ class Serve(Verb):
     def parse(self, words: Sequence[str]) -> Namespace:
         arguments, rest = self.parser().parse_known_args(words)
         return Namespace(**vars(arguments), rest=rest)
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.pages import serve
-
-        return serve(arguments)

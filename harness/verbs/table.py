@@ -1,13 +1,12 @@
 """The verb `table`: fill a table of block sizes for shapes and chips."""
 
-from argparse import Namespace
 from pathlib import Path
 
 from harness.hardware import DEFAULT_CHIP
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 from harness.shell.tables import TABLES
-from harness.shell.verb import Outcome, Verb
+from harness.shell.verb import Verb
 from harness.verbs.parts.arguments import add_jobs, add_seed, add_where
 
 
@@ -61,8 +60,3 @@ class Table(Verb):
         add_jobs(parser)
         parser.json("the rows as JSON")
         parser.quiet()
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.tuned_table import table
-
-        return table(arguments)

@@ -1,13 +1,12 @@
 """The verb `validate`: everything that needs a TPU, tried in one go."""
 
-from argparse import Namespace
 from pathlib import Path
 
 from harness.hardware import DEFAULT_CHIP
 from harness.records.validation import Validation
 from harness.shell.arguments import minutes
 from harness.shell.parser import Parser
-from harness.shell.verb import Document, Outcome, Verb
+from harness.shell.verb import Document, Verb
 
 
 class Validate(Verb):
@@ -37,8 +36,3 @@ class Validate(Verb):
         parser.option("--out NAME", "write NAME.md and NAME.tar.gz (validate-CHIP in this folder)", type=Path)
         parser.json("the findings as JSON")
         parser.quiet()
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.validation import validate
-
-        return validate(arguments)

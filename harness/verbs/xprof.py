@@ -223,9 +223,9 @@ def _export(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
 
 
 def _serve(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
-    from harness.verbs.parts.pages import serve
+    from harness.verbs.parts import serve
 
-    return serve(Namespace(**vars(arguments), distributed=False, rest=()))
+    return serve.run(Namespace(**vars(arguments), distributed=False, rest=()))
 
 
 def _add_log_directory(parser: Parser) -> None:

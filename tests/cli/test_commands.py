@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import fields
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def test_every_example_is_understood() -> None:
 
 
 def test_every_verb_does_something_and_says_where_it_stands() -> None:
-    assert all(type(verb).run is not Verb.run for verb in EVERY.values())
+    for name, verb in EVERY.items():
+        assert type(verb).run is not Verb.run or callable(import_module(f"harness.verbs.parts.{name}").run)
     places = [verb.place for verb in EVERY.values()]
     assert len(set(places)) == len(places), "two verbs have one place in the overview"
 

@@ -17,7 +17,7 @@ from harness.records.validation import MeasuredKernel, Validation, ValidationSte
 from harness.render.sections import screen
 from harness.render.validation import page, validation_blocks
 from harness.shell.main import main
-from harness.verbs.parts import validation as made
+from harness.verbs.parts import validate as made
 
 pytestmark = pytest.mark.long
 

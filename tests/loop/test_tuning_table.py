@@ -25,7 +25,7 @@ from harness.operators import Attention, GroupedMatmul
 from harness.records import Failure, RefusedSetting, ScreenedSetting
 from harness.shell.main import main
 from harness.verbs.parts.table_page import page_of
-from harness.verbs.parts.tuned_table import _write, overview
+from harness.verbs.parts.table import _write, overview
 
 pytestmark = pytest.mark.long
 

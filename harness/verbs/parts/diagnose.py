@@ -86,7 +86,7 @@ class Diagnosis:
         )
 
 
-def diagnose(arguments: Namespace) -> Outcome:
+def run(arguments: Namespace) -> Outcome:
     if arguments.number is not None and arguments.chip is not None:
         raise UsageError("usage", "expected an attempt or --chip, got both: an attempt has its own chip")
     diagnosis = _diagnosis(arguments)

@@ -27,7 +27,7 @@ from harness.workbench.profiles.timeline import idle_in_steps
 _LOCK = "ratchet/lock"
 
 
-def doctor(arguments: Namespace) -> Outcome:
+def run(arguments: Namespace) -> Outcome:
     folder = directory(arguments.directory).resolve()
     with progress_of(arguments) as progress:
         if arguments.module:

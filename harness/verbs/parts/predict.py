@@ -23,13 +23,13 @@ _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
 _BINARY = {"Ki": 1 << 10, "ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
 
 
-def predict(arguments: Namespace) -> Outcome:
-    run, options = _KINDS[arguments.what]
+def run(arguments: Namespace) -> Outcome:
+    tables, options = _KINDS[arguments.what]
     for name in sorted(_OPTIONS - options):
         if getattr(arguments, name) is not None:
             allowed = ", ".join(f"--{option}" for option in sorted(options)).replace("_", "-")
             raise UsageError("usage", f"predict {arguments.what} takes {allowed}; got --{name.replace('_', '-')}")
-    return outcome_of(f"predict {arguments.what}", run(arguments))
+    return outcome_of(f"predict {arguments.what}", tables(arguments))
 
 
 def _matmul(arguments: Namespace) -> tuple[Table, ...]:

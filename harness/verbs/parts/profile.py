@@ -32,7 +32,7 @@ _LISTENS_BEYOND_LOOPBACK = (
 )
 
 
-def profile(arguments: Namespace) -> Outcome:
+def run(arguments: Namespace) -> Outcome:
     if arguments.serve is not None and arguments.snapshots is not None:
         raise UsageError("usage", "--snapshots starts its own server: leave --serve out")
     if not 0 < arguments.every < float("inf"):

@@ -13,7 +13,7 @@ from harness.records import Sweep
 from harness.render.page.search import Searched, values_tried
 from harness.render.page.tuned import Tuned, TunedRow, tuned_page
 from harness.units import quantity, seconds
-from harness.verbs.parts.tuned_table import checks, overview
+from harness.verbs.parts.table import checks, overview
 
 
 def page_of(folder: Path) -> tuple[bytes, str]:

@@ -25,7 +25,7 @@ from harness.verbs.parts.searches import places_of
 from harness.workbench import tables
 
 
-def table(arguments: Namespace) -> Outcome:
+def run(arguments: Namespace) -> Outcome:
     # Listing the shapes that a table lacks needs no settings.
     grid = search_space.space(arguments.settings) if arguments.settings else () if arguments.list else None
     kernel = fill.tuned(arguments.kernel, grid, tuple(arguments.where))

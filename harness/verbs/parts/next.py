@@ -18,7 +18,7 @@ from harness.shell.verb import Outcome
 from harness.verbs.parts.context import contest_of, recovered_ledger
 
 
-def next_step(arguments: Namespace) -> Outcome:
+def run(arguments: Namespace) -> Outcome:
     contest = contest_of(arguments)
     ledger = recovered_ledger(arguments)
     attempts = table.scaled(ledger)

@@ -39,6 +39,7 @@ from harness.render.page import Story, page
 from harness.render.series import Entry
 from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
+from harness.verbs.ci import POLICY
 from harness.verbs.parts.context import progress_of
 from harness.verbs.parts.entries import entry_of, kept_lanes
 from harness.workbench.traces.perfetto import trace_json
@@ -59,8 +60,8 @@ _ON_THE_PAGE: dict[GateOutcome, Ruling] = {
 _STEPS = 2
 
 
-def ci(arguments: Namespace, fails: frozenset[str]) -> Outcome:
-    """The outcome of the gate, which fails if a contest's outcome is in `fails`. Raises RatchetError."""
+def run(arguments: Namespace) -> Outcome:
+    fails = _fails(arguments.fail_on)
     try:
         return _judged(arguments, fails)
     except RatchetError as error:
@@ -69,7 +70,19 @@ def ci(arguments: Namespace, fails: frozenset[str]) -> Outcome:
         raise type(error)(error.kind, rendering.unobeyed(str(error))) from error
 
 
+def _fails(text: str) -> frozenset[str]:
+    """The outcomes that fail the gate. Raises UsageError."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = [word for word in words if word not in (*POLICY, "nothing")]
+    is_mixed = "nothing" in words and len(set(words)) > 1
+    if unknown or not words or is_mixed:
+        choice = f"{', '.join(POLICY)} joined by commas, or nothing alone"
+        raise UsageError("usage", f"expected --fail-on {choice}, got {text!r}")
+    return frozenset(POLICY[word] for word in words if word in POLICY)
+
+
 def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
+    """The outcome of the gate, which fails if a contest's outcome is in `fails`. Raises RatchetError."""
     if not 0 < arguments.threshold < 100:
         raise UsageError("usage", f"expected --threshold in percent, between 0 and 100, got {arguments.threshold:g}")
     if arguments.annotations and arguments.json:

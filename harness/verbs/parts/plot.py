@@ -10,8 +10,6 @@ from harness.files import write_atomically
 from harness.ledger import table
 from harness.loop import kept_captures
 from harness.render import plots
-from harness.render.plots import GALLERY as NAME
-from harness.render.plots import gallery
 from harness.render.series import Group, groups, opening
 from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
@@ -21,7 +19,7 @@ from harness.verbs.parts.context import recovered_ledger
 from harness.workbench.profiles.places import PROFILE_DATA
 
 
-def plot(arguments: Namespace) -> Outcome:
+def run(arguments: Namespace) -> Outcome:
     folder = directory(arguments.directory).resolve()
     target: Path = (arguments.out or folder / PROFILE_DATA / "plots").resolve()
     if arguments.all:
@@ -46,16 +44,16 @@ def _plot_of_all(arguments: Namespace, folder: Path, target: Path) -> Outcome:
     if arguments.key is not None:
         raise UsageError("usage", "expected --all or --key, got both: the picture over all contests has every key")
     listed = contests_page.contests(folder, target, {})
-    picture = gallery(listed.rows, dark=arguments.dark)
+    picture = plots.gallery(listed.rows, dark=arguments.dark)
     if picture is None:
         raise RatchetError(
             "no-limit", "expected a champion whose share of the chip's limit is known, found none in these contests"
         )
-    write_atomically(target / NAME, picture)
+    write_atomically(target / plots.GALLERY, picture)
     if arguments.out is None:
         kept_captures.make_folder(folder / PROFILE_DATA)
     return Outcome(
-        text=lambda: f"wrote {target / NAME}: {quantity(len(listed.rows), 'contest')}", messages=listed.notes
+        text=lambda: f"wrote {target / plots.GALLERY}: {quantity(len(listed.rows), 'contest')}", messages=listed.notes
     )
 
 

@@ -28,7 +28,7 @@ from harness.verbs.parts import project_tests
 _MOST_BYTES = 64 << 20
 
 
-def validate(arguments: Namespace) -> Outcome:
+def run(arguments: Namespace) -> Outcome:
     target, device = _target(arguments)
     on = arguments.on or "tpu"
     out = (arguments.out or directory(None) / f"validate-{target.name}{'-on-cpu' if on == 'cpu' else ''}").resolve()

@@ -19,7 +19,7 @@ from harness.units import change, seconds
 from harness.verbs.parts.context import contest_of, present_evidence, progress_of, recovered_ledger
 
 
-def diff(arguments: Namespace) -> Outcome:
+def run(arguments: Namespace) -> Outcome:
     sides = [_side(arguments, what, place) for place, what in enumerate((arguments.before, arguments.after))]
     (before, old), (after, new) = sides
     differing = "" if old.timed == new.timed else f"{key_difference(old, new)}{_on_one_scale(arguments)}"

@@ -15,7 +15,7 @@ from harness.workbench.profiles.places import CLOUD, PROFILE_DATA
 _SHOWN = 10
 
 
-def serve(arguments: Namespace) -> Outcome:
+def run(arguments: Namespace) -> Outcome:
     rest = arguments.rest
     where = _log_directory(arguments.log_directory, directory(arguments.directory))
     if any(not word.startswith("-") for word in rest[:1]):

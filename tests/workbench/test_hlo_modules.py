@@ -112,7 +112,7 @@ def test_saved_dumps_read_as_xla_reads_them(path: Path) -> None:
 def test_flops_are_those_of_xlas_cost_analysis(compiled: Path, name: str) -> None:
     graph = graph_of(compiled, name)
     # XLA counts a loop's body once, and functions such as tanh apart: there they are added.
-    ours = sum(work(graph, computation, instruction).flops or 0 for computation, instruction, _ in graph.executions())
+    ours = sum(work(graph, instruction).flops or 0 for instruction, _ in graph.executions())
     theirs = json.loads((compiled / f"{name}.json").read_text())["flops"]
     assert ours == pytest.approx(theirs, rel=1e-6)
 
@@ -122,14 +122,14 @@ def test_a_loop_runs_as_often_as_there_are_layers(compiled: Path) -> None:
     assert list(graph.trips.values()) == [LAYERS]
     assert sorted(runs for runs in graph.runs.values() if runs is not None) == [1, LAYERS]
     # The result is the same from condition and body alone, without the compiler's statement.
-    assert all(instruction.trip_count is None for _, instruction, _ in graph.executions())
+    assert all(instruction.trip_count is None for instruction, _ in graph.executions())
 
 
 def test_bytes_of_a_slice_in_a_loop_are_those_of_the_slice(compiled: Path) -> None:
     graph = graph_of(compiled, "looped")
     reads = [
-        work(graph, computation, instruction).hbm_bytes
-        for computation, instruction, runs in graph.executions()
+        work(graph, instruction).hbm_bytes
+        for instruction, runs in graph.executions()
         if "dynamic-slice" in instruction.name and instruction.opcode == "fusion" and runs == LAYERS
     ]
     # One layer of weights, 512 x 1024 of bfloat16, not all six; and the counter.
@@ -139,7 +139,7 @@ def test_bytes_of_a_slice_in_a_loop_are_those_of_the_slice(compiled: Path) -> No
 
 def test_the_matmul_of_a_fusion_binds_it(compiled: Path) -> None:
     graph = graph_of(compiled, "fused")
-    done = [work(graph, c, i) for c, i, _ in graph.executions() if i.opcode == "fusion"]
+    done = [work(graph, i) for i, _ in graph.executions() if i.opcode == "fusion"]
     matmul = max(done, key=lambda amount: amount.matmul_flops or 0)
     assert matmul.matmul_flops == 2 * 1024 * 512 * 2048
     took = operation_time(matmul, "bf16", V5E)
@@ -279,8 +279,8 @@ def test_brackets_without_end_are_told() -> None:
 def test_every_table_fits_a_hundred_columns(compiled: Path, name: str) -> None:
     graph = graph_of(compiled, name)
     pages = [module_tables(graph, V5E, 8)]
-    for computation, instruction, _ in graph.executions():
-        pages.append(operation_tables(graph, computation, instruction, V5E))
+    for instruction, _ in graph.executions():
+        pages.append(operation_tables(graph, instruction, V5E))
     for page in pages:
         assert page
         assert all(len(line) <= 100 for line in tables.text(page, 100).splitlines()), tables.text(page, 100)

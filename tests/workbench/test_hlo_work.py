@@ -37,7 +37,7 @@ def test_the_worked_example_of_true_shapes_follows_from_the_all_reduce() -> None
     # x and the result are whole on every device.
     assert "x" not in whole
     assert "sum" not in whole
-    done = [work(graph, c, i).flops for c, i, _ in graph.executions() if i.opcode == "dot"]
+    done = [work(graph, i).flops for i, _ in graph.executions() if i.opcode == "dot"]
     assert done == [2 * 8 * 8192 * 4096] * 2
 
 
@@ -55,7 +55,7 @@ ENTRY main {
 
 def test_a_slice_that_is_fetched_beside_other_work_moves_that_slice_alone() -> None:
     graph = Graph(module=parse.module(FETCHED_IN_PARTS))
-    done = {i.name: work(graph, c, i) for c, i, _ in graph.executions()}
+    done = {i.name: work(graph, i) for i, _ in graph.executions()}
     # It ends in VMEM: HBM is only read.
     assert (done["start"].hbm_bytes, done["start"].flops) == (2 * 256 * 16384, 0)
     assert (done["part"].hbm_bytes, done["part"].flops) == (0, 0)
@@ -196,7 +196,7 @@ ENTRY e {{
 def test_convolutions_count_no_padding(x: str, w: str, y: str, how: str, flops: int | None) -> None:
     graph = Graph(module=parse.module(CONVOLUTIONS.format(x=x, w=w, y=y, how=how)))
     (computation,) = graph.module.computations
-    done = work(graph, computation, computation.instructions[-1]).flops
+    done = work(graph, computation.instructions[-1]).flops
     if flops is None:
         # Three inputs with holes between: of 9 products per channel, those on holes do not count.
         assert done is not None

@@ -13,7 +13,7 @@ from harness.chips.row import Figures
 from harness.errors import RatchetError, UsageError
 from harness.hardware import DEFAULT_CHIP, chip
 from harness.hlo import parse
-from harness.hlo.module import Computation, Instruction, Module
+from harness.hlo.module import Instruction, Module
 from harness.hlo.sharding import Mesh
 from harness.records import Table
 from harness.shell.arguments import FUNCTION, directory, mesh_sizes, say
@@ -40,7 +40,7 @@ _MOST_COMPARED = 5000
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
 
-def hlo(arguments: Namespace) -> Outcome:
+def run(arguments: Namespace) -> Outcome:
     named = figures_of(arguments.chip) if arguments.chip else None
     if arguments.what and (match := FUNCTION.fullmatch(arguments.what)) and Path(match[1]).is_file():
         return _function(arguments, named or figures_of(DEFAULT_CHIP))
@@ -100,7 +100,7 @@ def _module(arguments: Namespace, named: Figures | None) -> tuple[Module, Figure
         raise RatchetError(
             "no-hlo", f"expected kernel.hlo.txt next to {chosen.dumps} or *TLP-hlo.txt in it, found neither"
         )
-    run = chosen.evidence.simulation if chosen.evidence else None
+    run = chosen.kernel.evidence.simulation if chosen.kernel else None
     inside = (kernel_table(run.breakdown, run.chip),) if run and run.breakdown else ()
     return read(reading_limits.read(text), str(text)), named or figures_of(chosen.chip.name), inside
 
@@ -170,32 +170,26 @@ def read(data: bytes, name: str) -> Module:
 
 def _tables(graph: Graph, op: str | None, target: Figures, top: int) -> tuple[Table, ...]:
     module = graph.module
-    places = [
-        (computation, instruction) for computation in module.computations for instruction in computation.instructions
-    ]
+    every = [instruction for computation in module.computations for instruction in computation.instructions]
     if op is not None:
-        return operation_tables(graph, *_named(places, op), target)
+        return operation_tables(graph, _named(every, op), target)
     if not module.is_pasted:
         return module_tables(graph, target, top)
     tables: list[Table] = []
-    for computation, instruction in places:
+    for instruction in every:
         tables += (
-            operation_tables(graph, computation, instruction, target)
-            if instruction.opcode
-            else shape_tables(instruction.shape)
+            operation_tables(graph, instruction, target) if instruction.opcode else shape_tables(instruction.shape)
         )
     if module.not_understood:
         tables.append(not_understood(graph))
     return tuple(tables)
 
 
-def _named(places: list[tuple[Computation, Instruction]], op: str) -> tuple[Computation, Instruction]:
+def _named(every: list[Instruction], op: str) -> Instruction:
     """The operation called `op`. Raises UsageError `unknown-op`."""
-    name = op.removeprefix("%")
-    for place in places:
-        if place[1].name == name:
-            return place
-    names = [instruction.name for _, instruction in places]
+    names = [instruction.name for instruction in every]
+    if (name := op.removeprefix("%")) in names:
+        return every[names.index(name)]
     near = difflib.get_close_matches(name, names[:_MOST_COMPARED], 3)
     hint = f"; similar names: {', '.join(near)}" if near else ""
     raise UsageError("unknown-op", f"expected --op with one of the module's {len(names)} operations, got {op!r}{hint}")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from harness.chips.row import Figures
-from harness.hlo.module import Computation, Instruction
+from harness.hlo.module import Instruction
 from harness.hlo.shapes import Shape, Tuple, arrays
 from harness.hlo.sharding import Groups
 from harness.workbench.hlo.global_shapes import group_size
@@ -39,10 +39,7 @@ class Traffic:
 
 def kind_of(opcode: str) -> Collective | None:
     """The collective that an opcode or its asynchronous start stands for; None for any other opcode."""
-    for kind in COLLECTIVES:
-        if opcode in (kind, f"{kind}-start"):
-            return kind
-    return None
+    return next((kind for kind in COLLECTIVES if opcode in (kind, f"{kind}-start")), None)
 
 
 def is_timed(instruction: Instruction) -> bool:
@@ -60,7 +57,7 @@ def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
             continue
         parent = graph.parents.get(computation.name)
         for instruction in computation.instructions:
-            collective = traffic(graph, computation, instruction, target)
+            collective = traffic(graph, instruction, target)
             if collective is None:
                 continue
             # The start, the overlapped part and the end of one asynchronous collective each repeat it.
@@ -72,7 +69,7 @@ def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
     return tuple(sorted(listed, key=lambda collective: -(collective.seconds or 0) * (collective.runs or 1)))
 
 
-def traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
+def traffic(graph: Graph, instruction: Instruction, target: Figures) -> Traffic | None:
     """The instruction as a collective; None if it is no collective."""
     kind = kind_of(instruction.opcode)
     if kind is None:
@@ -82,11 +79,12 @@ def traffic(graph: Graph, computation: Computation, instruction: Instruction, ta
     if instruction.opcode.endswith("-start") and isinstance(result, Tuple) and len(result.members) > 1:
         result = result.members[1]
     # XLA writes some reduce-scatters as an all-reduce of whose result each device keeps a slice.
+    computation = graph.home(instruction)
     if kind == "all-reduce" and computation.name.startswith("all-reduce-scatter"):
         kind = "reduce-scatter"
         result = computation.root.shape if computation.root else result
     size = _size(instruction, graph.module.devices)
-    return _traffic(graph, computation, instruction, target, kind, result, size)
+    return _traffic(graph, instruction, target, kind, result, size)
 
 
 def named_kind(name: str) -> Collective | None:
@@ -96,36 +94,31 @@ def named_kind(name: str) -> Collective | None:
     return next((kind for kind in COLLECTIVES if name.startswith(kind)), None)
 
 
-def named_traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
+def named_traffic(graph: Graph, instruction: Instruction, target: Figures) -> Traffic | None:
     """The collective of a fusion whose computation is missing in the text, by the computation's name."""
     names = instruction.computations("calls") if instruction.opcode == "fusion" else ()
     kind = named_kind(names[0]) if names else None
-    before, after = _bytes(_operands(graph, computation, instruction)), _bytes([instruction.shape])
+    before, after = _bytes(_operands(graph, instruction)), _bytes([instruction.shape])
     if kind is None or not before or not after:
         return None
     large, small = max(before, after), min(before, after)
     size = large // small if kind in ("reduce-scatter", "all-gather") and large % small == 0 else None
-    return _traffic(graph, computation, instruction, target, kind, instruction.shape, size)
+    return _traffic(graph, instruction, target, kind, instruction.shape, size)
 
 
 def _traffic(
-    graph: Graph,
-    computation: Computation,
-    instruction: Instruction,
-    target: Figures,
-    kind: Collective,
-    result: Shape,
-    size: int | None,
+    graph: Graph, instruction: Instruction, target: Figures, kind: Collective, result: Shape, size: int | None
 ) -> Traffic:
     """The collective of an instruction of this `kind`, which gives `result` in groups of `size` devices."""
-    parent, groups = graph.parents.get(computation.name), instruction.groups
-    operands = _operands(graph, computation, instruction)
+    computation, groups = graph.home(instruction), instruction.groups
+    parent = graph.parents.get(computation.name)
+    operands = _operands(graph, instruction)
     whole = array_bytes(kind, _bytes(operands), _bytes([result]), size)
     bandwidth = link_bytes_per_second(target)
     return Traffic(
         name=instruction.name,
         kind=kind,
-        within=parent[1].name if parent else "",
+        within=parent.name if parent else "",
         operand=", ".join(shape.plain for shape in operands),
         result=result.plain,
         array_bytes=whole,
@@ -141,8 +134,8 @@ def _traffic(
     )
 
 
-def _operands(graph: Graph, computation: Computation, instruction: Instruction) -> list[Shape]:
-    return [shape for shape in graph.operand_shapes(computation, instruction) if shape is not None]
+def _operands(graph: Graph, instruction: Instruction) -> list[Shape]:
+    return [shape for shape in graph.operand_shapes(instruction) if shape is not None]
 
 
 def array_bytes(kind: Collective, before: int | None, after: int | None, size: int | None) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.hlo import parse
-from harness.hlo.module import Computation, Instruction
+from harness.hlo.module import Instruction
 from harness.hlo.shapes import HOST, Array, Shape, arrays
 from harness.records import Statement
 from harness.units import decimal
@@ -58,9 +58,9 @@ class Copy:
 def copies(graph: Graph) -> tuple[Copy, ...]:
     """Every copy that runs by itself, the most expensive first, but prefetches and scalars last."""
     listed = [
-        _copy(graph, computation, instruction, moving, runs)
-        for computation, instruction, runs in graph.executions()
-        if (moving := _moving_instruction(graph, computation, instruction)) is not None
+        _copy(graph, instruction, moving, runs)
+        for instruction, runs in graph.executions()
+        if (moving := _moving_instruction(graph, instruction)) is not None
     ]
     return tuple(sorted(listed, key=lambda copy: (copy.kind in ("prefetch", "scalar"), _rank(copy))))
 
@@ -94,7 +94,7 @@ def _rank(copy: Copy) -> float:
     return -math.inf if copy.bytes_per_run is None else -copy.bytes_per_run
 
 
-def _moving_instruction(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
+def _moving_instruction(graph: Graph, instruction: Instruction) -> Instruction | None:
     """The copy or transpose: the instruction itself, or all that its fusion does; None if there is none."""
     if instruction.opcode in ("copy", "copy-start", "transpose"):
         return instruction
@@ -105,16 +105,14 @@ def _moving_instruction(graph: Graph, computation: Computation, instruction: Ins
     return real[0] if len(real) == 1 and real[0].opcode in ("copy", "transpose") else None
 
 
-def _copy(
-    graph: Graph, computation: Computation, instruction: Instruction, moving: Instruction, runs: int | None
-) -> Copy:
-    source_shape = graph.operand_shape(computation, instruction, 0)
+def _copy(graph: Graph, instruction: Instruction, moving: Instruction, runs: int | None) -> Copy:
+    source_shape = graph.operand_shape(instruction, 0)
     before = _first_array(source_shape)
     after = _first_array(instruction.shape)
     kind = _kind(before, after, moving)
-    producer = producer_of(graph, computation, instruction)
-    consumers = consumers_of(graph, computation, instruction)
-    cause, remedy = _cause_and_remedy(graph, computation, kind, producer, consumers, instruction)
+    producer = producer_of(graph, instruction)
+    consumers = consumers_of(graph, instruction)
+    cause, remedy = _cause_and_remedy(graph, kind, producer, consumers, instruction)
     # A copy counts on both sides, each with the size that the tiles on that side give it.
     padded = [array.padded_bytes for array in (before, after) if array is not None]
     sizes = [size for size in padded if size is not None]
@@ -134,22 +132,22 @@ def _copy(
     )
 
 
-def producer_of(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
-    """The instruction that made the first operand; instructions that only rename it are skipped."""
-    producer = graph.operand(computation, instruction, 0)
+def producer_of(graph: Graph, instruction: Instruction, place: int = 0) -> Instruction | None:
+    """The instruction that made an operand; instructions that only rename it are skipped."""
+    producer = graph.operand(instruction, place)
     while (
         producer is not None
         and (producer.opcode in RENAMES or producer.opcode.endswith("-done"))
         and producer.opcode != "tuple"
     ):
-        behind = graph.operand(computation, producer, 0)
+        behind = graph.operand(producer, 0)
         if behind is None:
             break
         producer = behind
     return producer
 
 
-def consumers_of(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[Instruction, ...]:
+def consumers_of(graph: Graph, instruction: Instruction) -> tuple[Instruction, ...]:
     """The users of the result; renaming instructions are skipped. The root counts as one: it stands for the caller."""
     consumers: dict[str, Instruction] = {}
     waiting = [instruction]
@@ -158,7 +156,7 @@ def consumers_of(graph: Graph, computation: Computation, instruction: Instructio
         value = waiting.pop()
         if value.is_root:
             consumers[value.name] = value
-        for user in graph.using(computation, value):
+        for user in graph.using(value):
             if user.name in seen:
                 continue
             seen.add(user.name)
@@ -195,19 +193,15 @@ def _order(array: Array) -> tuple[object, ...]:
 
 
 def _cause_and_remedy(
-    graph: Graph,
-    computation: Computation,
-    kind: Kind,
-    producer: Instruction | None,
-    consumers: tuple[Instruction, ...],
-    instruction: Instruction,
+    graph: Graph, kind: Kind, producer: Instruction | None, consumers: tuple[Instruction, ...], instruction: Instruction
 ) -> tuple[str, str]:
     """The usual cause and the remedy, by the place of the copy; empty if no rule fits."""
+    is_in_entry = graph.home(instruction).is_entry
     opcodes = {consumer.opcode for consumer in consumers}
     feeds_kernel = "custom-call" in opcodes
-    is_argument = producer is not None and producer.opcode == "parameter" and computation.is_entry
-    is_result = computation.is_entry and any(consumer.is_root for consumer in (*consumers, instruction))
-    in_loop = "while" in opcodes or not computation.is_entry
+    is_argument = producer is not None and producer.opcode == "parameter" and is_in_entry
+    is_result = is_in_entry and any(consumer.is_root for consumer in (*consumers, instruction))
+    in_loop = "while" in opcodes or not is_in_entry
     is_running = graph.module.is_pasted and _is_running_value(instruction)
     # The first rule of a kind whose condition holds gives cause and remedy.
     rules = {

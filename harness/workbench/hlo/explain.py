@@ -1,7 +1,6 @@
 """Explanation of one instruction or shape: meaning, place in memory, cost, participants."""
 
 from collections import Counter
-from dataclasses import replace
 
 from harness.chips.row import Figures
 from harness.hlo.module import Computation, Instruction
@@ -54,18 +53,17 @@ _FUSIONS = {
 }
 
 
-def operation_tables(
-    graph: Graph, computation: Computation, instruction: Instruction, target: Figures
-) -> tuple[Table, ...]:
+def operation_tables(graph: Graph, instruction: Instruction, target: Figures) -> tuple[Table, ...]:
     """Tables of all facts in the module's text about one instruction, and its predicted time on `target`."""
-    shown = [_facts(graph, computation, instruction), _memory(graph, computation, instruction)]
+    shown = [_facts(graph, instruction), _memory(graph, instruction)]
     if (body := graph.inside(instruction)) is not None and instruction.opcode == "fusion":
-        shown.append(_inside(graph, body))
-    collective = collective_of(graph, computation, instruction, target)
+        shown.append(_inside(body))
+    collective = collective_of(graph, instruction, target)
     if instruction.opcode not in FREE and (collective is None or collective.seconds is None):
-        shown.append(_cost(graph, computation, instruction, target))
+        shown.append(_cost(graph, instruction, target))
     if collective is not None:
         shown.append(_collective_table(collective, target))
+    computation = graph.home(instruction)
     own_copies = [copy for copy in copies(graph) if copy.name == instruction.name and computation.name in graph.runs]
     if own_copies:
         shown += copy_tables(own_copies)
@@ -82,20 +80,20 @@ def shape_tables(shape: Shape) -> tuple[Table, ...]:
     return (memory_table("shape", "layout in memory", [("shape", "", array) for array in arrays(shape)]), *drawn)
 
 
-def collective_of(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
+def collective_of(graph: Graph, instruction: Instruction, target: Figures) -> Traffic | None:
     """The collective that an instruction is, or that its fusion holds or is named after; None if there is none."""
-    direct = traffic(graph, computation, instruction, target)
+    direct = traffic(graph, instruction, target)
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
     if direct is not None:
         return direct
     if body is None:
-        return named_traffic(graph, computation, instruction, target)
+        return named_traffic(graph, instruction, target)
     return next(
-        (inner_traffic for inner in body.instructions if (inner_traffic := traffic(graph, body, inner, target))), None
+        (inner_traffic for inner in body.instructions if (inner_traffic := traffic(graph, inner, target))), None
     )
 
 
-def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> Table:
+def _facts(graph: Graph, instruction: Instruction) -> Table:
     rows: list[tuple[str, str]] = []
 
     def add(what: str, text: str) -> None:
@@ -103,7 +101,7 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
         if text:
             rows.append((what, "".join(letter for letter in text if letter.isprintable())))
 
-    opcode = instruction.opcode
+    opcode, computation = instruction.opcode, graph.home(instruction)
     base = opcode.removesuffix("-start") if opcode.removesuffix("-start") in COLLECTIVES else opcode
     add("operation", f"{opcode}: {_OPERATIONS[base]}" if base in _OPERATIONS else opcode)
     if instruction.fusion_kind:
@@ -112,13 +110,13 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
     for role, name in instruction.called:
         body = graph.computations.get(name)
         add("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else _unseen_words(name)}")
-    for inside, matmul in matmuls(graph, computation, instruction):
-        add("matmul", _matmul_words(graph, inside, matmul))
+    for matmul in matmuls(graph, instruction):
+        add("matmul", _matmul_words(graph, matmul))
     for place, operand in enumerate(instruction.operands[:_SHOWN]):
-        add(f"operand {place}", _operand_words(graph, computation, instruction, place, operand.name))
+        add(f"operand {place}", _operand_words(graph, instruction, place, operand.name))
     if len(instruction.operands) > _SHOWN:
         add("operands", f"{len(instruction.operands) - _SHOWN} more")
-    users = [user.name for user in consumers_of(graph, computation, instruction) if user is not instruction]
+    users = [user.name for user in consumers_of(graph, instruction) if user is not instruction]
     add("used by", ", ".join(users[:6]) + (", ..." if len(users) > 6 else ""))
     add("result of", (computation.name or "the text") if instruction.is_root else "")
     add("dimensions", ", ".join(map(str, instruction.dimensions)))
@@ -161,7 +159,7 @@ def _holds(body: Computation) -> str:
     return f"which holds {shown}" if shown else "which is empty"
 
 
-def _inside(graph: Graph, body: Computation) -> Table:
+def _inside(body: Computation) -> Table:
     """The operations that a fusion runs in one pass, in their order."""
     fields: Fields[Instruction] = (
         Field("name", "operation", lambda inner: inner.name),
@@ -183,8 +181,8 @@ def _inside(graph: Graph, body: Computation) -> Table:
     )
 
 
-def _matmul_words(graph: Graph, computation: Computation, matmul: Instruction) -> str:
-    shapes = [shape.plain if shape else "?" for shape in graph.operand_shapes(computation, matmul)[:2]]
+def _matmul_words(graph: Graph, matmul: Instruction) -> str:
+    shapes = [shape.plain if shape else "?" for shape in graph.operand_shapes(matmul)[:2]]
     how = ""
     if matmul.contraction is not None:
         left, right = (",".join(map(str, places)) for places in (matmul.contraction.left, matmul.contraction.right))
@@ -194,27 +192,26 @@ def _matmul_words(graph: Graph, computation: Computation, matmul: Instruction) -
     return f"{' x '.join(shapes)} -> {matmul.shape.plain}{how}"
 
 
-def _operand_words(graph: Graph, computation: Computation, instruction: Instruction, place: int, name: str) -> str:
-    behind = graph.operand(computation, instruction, place)
+def _operand_words(graph: Graph, instruction: Instruction, place: int, name: str) -> str:
+    behind = graph.operand(instruction, place)
     if behind is None:
         return f"{name}, made outside of this text" if name else "not named"
-    only = replace(instruction, operands=(instruction.operands[place],))
-    made = producer_of(graph, computation, only)
+    made = producer_of(graph, instruction, place)
     return describe(behind) if made is None or made is behind else f"{name}, from {describe(made)}"
 
 
-def _memory(graph: Graph, computation: Computation, instruction: Instruction) -> Table:
+def _memory(graph: Graph, instruction: Instruction) -> Table:
     values = [("result", "", array) for array in arrays(instruction.shape)]
     for place, operand in enumerate(instruction.operands):
-        shape = graph.operand_shape(computation, instruction, place)
+        shape = graph.operand_shape(instruction, place)
         values += [(f"{place}:", operand.name, array) for array in (arrays(shape) if shape is not None else ())]
     return memory_table("values", "layout of the values in memory", values)
 
 
-def _cost(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Table:
-    amount = work(graph, computation, instruction)
-    within = matmuls(graph, computation, instruction)
-    dtype = matmul_dtype(graph, computation, instruction)
+def _cost(graph: Graph, instruction: Instruction, target: Figures) -> Table:
+    amount = work(graph, instruction)
+    within = matmuls(graph, instruction)
+    dtype = matmul_dtype(graph, instruction)
     took = operation_time(amount, dtype, target)
     notes = []
     if amount.unknown:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from harness.errors import RatchetError
-from harness.hlo.module import Computation, Instruction, Module
+from harness.hlo.module import CallRole, Computation, Instruction, Module
 from harness.hlo.shapes import Shape, Tuple
 
 _Made = TypeVar("_Made")
@@ -27,7 +27,7 @@ class Graph:
     `times` is the number of runs of the module, `runs` the number of runs of each computation in all of these (None if
     a loop's trip count is not known). The insides of fusions and of reductions are not in `runs`: they run with their
     instruction. `parents` is the instruction that calls a computation, `loops` the `while` that has it as its body or
-    condition.
+    condition, `home` the computation in which one of the module's instructions stands.
     """
 
     module: Module
@@ -36,9 +36,11 @@ class Graph:
     users: dict[tuple[str, str], list[Instruction]] = field(default_factory=dict)
     runs: dict[str, int | None] = field(default_factory=dict)
     trips: dict[tuple[str, str], int | None] = field(default_factory=dict)
-    parents: dict[str, tuple[Computation, Instruction]] = field(default_factory=dict)
-    loops: dict[str, tuple[Computation, Instruction]] = field(default_factory=dict)
+    parents: dict[str, Instruction] = field(default_factory=dict)
+    loops: dict[str, Instruction] = field(default_factory=dict)
     times: int = 1
+    # By identity: two computations may have equal instructions.
+    _homes: dict[int, Computation] = field(default_factory=dict)
     _callees_first: tuple[Computation, ...] = ()
     _made: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -46,11 +48,12 @@ class Graph:
         for computation in self.module.computations:
             self.computations[computation.name] = computation
             for instruction in computation.instructions:
+                self._homes[id(instruction)] = computation
                 self.instructions[computation.name, instruction.name] = instruction
                 for name in instruction.computations("calls"):
-                    self.parents[name] = computation, instruction
+                    self.parents[name] = instruction
                 for name in instruction.computations("body", "condition") if instruction.opcode == "while" else ():
-                    self.loops.setdefault(name, (computation, instruction))
+                    self.loops.setdefault(name, instruction)
                 for operand in instruction.operands:
                     self.users.setdefault((computation.name, operand.name), []).append(instruction)
         self._refuse_circles()
@@ -74,57 +77,59 @@ class Graph:
             self._made[what] = results
         return self._made[what]
 
-    def executions(self) -> list[tuple[Computation, Instruction, int | None]]:
-        """Every instruction that runs by itself, with its computation and number of runs."""
+    def executions(self) -> list[tuple[Instruction, int | None]]:
+        """Every instruction that runs by itself, with its number of runs."""
         return [
-            (self.computations[name], instruction, count)
+            (instruction, count)
             for name, count in self.runs.items()
             for instruction in self.computations[name].instructions
         ]
+
+    def home(self, instruction: Instruction) -> Computation:
+        """The computation in which `instruction`, one of the module's own, stands."""
+        return self._homes[id(instruction)]
 
     def runs_of(self, computation: Computation) -> int | None:
         """The number of runs of a computation, also of one inside a fusion; 0 if nothing runs it."""
         name = computation.name
         while name not in self.runs and name in self.parents:
-            name = self.parents[name][0].name
+            name = self.home(self.parents[name]).name
         return self.runs.get(name, 0)
 
-    def operand(self, computation: Computation, instruction: Instruction, place: int) -> Instruction | None:
+    def operand(self, instruction: Instruction, place: int) -> Instruction | None:
         """The instruction that makes an operand; None if the text does not have it."""
         if place >= len(instruction.operands):
             return None
-        return self.instructions.get((computation.name, instruction.operands[place].name))
+        return self.instructions.get((self.home(instruction).name, instruction.operands[place].name))
 
-    def operand_shape(self, computation: Computation, instruction: Instruction, place: int) -> Shape | None:
+    def operand_shape(self, instruction: Instruction, place: int) -> Shape | None:
         """The shape of an operand, stated with it or else by the instruction that makes it; None if by neither."""
         if place >= len(instruction.operands):
             return None
         repeated = instruction.operands[place].shape
         if repeated is not None:
             return repeated
-        behind = self.operand(computation, instruction, place)
+        behind = self.operand(instruction, place)
         return behind.shape if behind is not None else None
 
-    def operand_shapes(self, computation: Computation, instruction: Instruction) -> list[Shape | None]:
+    def operand_shapes(self, instruction: Instruction) -> list[Shape | None]:
         """The shapes of all operands."""
-        return [self.operand_shape(computation, instruction, place) for place in range(len(instruction.operands))]
+        return [self.operand_shape(instruction, place) for place in range(len(instruction.operands))]
 
-    def source(
-        self, computation: Computation, instruction: Instruction, place: int, through: Collection[str]
-    ) -> Instruction | None:
+    def source(self, instruction: Instruction, place: int, through: Collection[str]) -> Instruction | None:
         """The instruction that makes an operand; in place of one in `through`, the maker of its first operand."""
-        source = self.operand(computation, instruction, place)
+        source = self.operand(instruction, place)
         while source is not None and source.opcode in through:
-            source = self.operand(computation, source, 0)
+            source = self.operand(source, 0)
         return source
 
-    def using(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
+    def using(self, instruction: Instruction) -> list[Instruction]:
         """The instructions that use the result of `instruction`."""
-        return self.users.get((computation.name, instruction.name), [])
+        return self.users.get((self.home(instruction).name, instruction.name), [])
 
-    def inside(self, instruction: Instruction) -> Computation | None:
-        """The computation that a fusion or an asynchronous call runs as a part of itself."""
-        names = instruction.computations("calls")
+    def inside(self, instruction: Instruction, role: CallRole = "calls") -> Computation | None:
+        """The computation that a fusion or an asynchronous call runs as a part of itself, or one in another role."""
+        names = instruction.computations(role)
         return self.computations.get(names[0]) if names else None
 
     def _refuse_circles(self) -> None:
@@ -148,7 +153,7 @@ class Graph:
         """Adds the `runs` of `computation` to those of the computations that it calls."""
         for instruction in computation.instructions:
             if instruction.opcode == "while":
-                trips = trip_count(self, computation, instruction)
+                trips = trip_count(self, instruction)
                 self.trips[computation.name, instruction.name] = trips
                 for name in instruction.computations("body"):
                     self._add(name, None if runs is None or trips is None else runs * trips)
@@ -176,7 +181,7 @@ def _sort_by_links(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
         raise RatchetError("bad-hlo", f"expected {what} without cycles, got {circle}") from error
 
 
-def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int | None:
+def trip_count(graph: Graph, loop: Instruction) -> int | None:
     """The number of times that a `while` runs its body; None if it is not a plain counted loop.
 
     The compiler's own statement comes first. Without one, a loop is plain if its condition compares element i of the
@@ -184,65 +189,58 @@ def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int
     """
     if loop.trip_count is not None:
         return loop.trip_count if 0 <= loop.trip_count < _MOST_RUNS else None
-    body = graph.computations.get(next(iter(loop.computations("body")), ""))
-    condition = graph.computations.get(next(iter(loop.computations("condition")), ""))
+    body, condition = graph.inside(loop, "body"), graph.inside(loop, "condition")
     if body is None or condition is None or body.root is None or condition.root is None:
         return None
     test = condition.root
     if test.opcode != "compare" or len(test.operands) != 2 or body.root.opcode != "tuple":
         return None
-    counter = _element(graph, condition, test, 0)
+    counter = _element(graph, test, 0)
     if counter is None or counter >= len(body.root.operands):
         return None
     # The bound and the step are constants, or elements of the tuple that the body returns unchanged.
-    limit = _second_operand(graph, condition, test, (computation, loop, body))
-    start = _initial(graph, computation, loop, counter)
-    added = graph.operand(body, body.root, counter)
-    if added is None or added.opcode != "add" or _element(graph, body, added, 0) != counter:
+    limit = _second_operand(graph, test, loop, body)
+    start = _initial(graph, loop, counter)
+    added = graph.operand(body.root, counter)
+    if added is None or added.opcode != "add" or _element(graph, added, 0) != counter:
         return None
-    step = _second_operand(graph, body, added, (computation, loop, body))
+    step = _second_operand(graph, added, loop, body)
     if limit is None or start is None or not step:
         return None
-    if test.direction == "LT" and step > 0:
-        return max(0, -(-(limit - start) // step))
-    if test.direction == "LE" and step > 0:
-        return max(0, (limit - start) // step + 1)
-    if test.direction == "GT" and step < 0:
-        return max(0, -(-(start - limit) // -step))
-    return max(0, (start - limit) // -step + 1) if test.direction == "GE" and step < 0 else None
+    way, distance = ("L", limit - start) if step > 0 else ("G", start - limit)
+    if test.direction == f"{way}T":
+        return max(0, -(-distance // abs(step)))
+    return max(0, distance // abs(step) + 1) if test.direction == f"{way}E" else None
 
 
-def _element(graph: Graph, computation: Computation, instruction: Instruction, place: int) -> int | None:
+def _element(graph: Graph, instruction: Instruction, place: int) -> int | None:
     """The index of an operand in the loop's tuple; None if the operand is not an element of the tuple."""
-    source = graph.source(computation, instruction, place, _COPIES)
+    source = graph.source(instruction, place, _COPIES)
     if source is None or source.opcode != "get-tuple-element":
         return None
-    whole = graph.operand(computation, source, 0)
+    whole = graph.operand(source, 0)
     return source.number if whole is not None and whole.opcode == "parameter" else None
 
 
-def _second_operand(
-    graph: Graph, computation: Computation, instruction: Instruction, loop: tuple[Computation, Instruction, Computation]
-) -> int | None:
+def _second_operand(graph: Graph, instruction: Instruction, loop: Instruction, body: Computation) -> int | None:
     """The value of the second operand, a constant or an element that the loop leaves unchanged; None if neither."""
-    source = graph.source(computation, instruction, 1, _COPIES)
+    source = graph.source(instruction, 1, _COPIES)
     if source is None:
         return None
     if source.opcode == "constant":
         return _integer(source.literal)
-    element = _element(graph, computation, instruction, 1)
-    outside, loop_instruction, body = loop
-    if element is None or body.root is None or _element(graph, body, body.root, element) != element:
+    element = _element(graph, instruction, 1)
+    if element is None or body.root is None or _element(graph, body.root, element) != element:
         return None
-    return _initial(graph, outside, loop_instruction, element)
+    return _initial(graph, loop, element)
 
 
-def _initial(graph: Graph, computation: Computation, loop: Instruction, element: int) -> int | None:
+def _initial(graph: Graph, loop: Instruction, element: int) -> int | None:
     """The constant that an element of the loop's tuple starts from."""
-    start = graph.operand(computation, loop, 0)
+    start = graph.operand(loop, 0)
     if start is None or start.opcode != "tuple" or not isinstance(start.shape, Tuple):
         return None
-    source = graph.source(computation, start, element, _COPIES)
+    source = graph.source(start, element, _COPIES)
     return _integer(source.literal) if source is not None and source.opcode == "constant" else None
 
 

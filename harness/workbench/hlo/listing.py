@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from harness.chips.row import Figures
-from harness.hlo.module import Computation, Instruction
+from harness.hlo.module import Instruction
 from harness.hlo.shapes import Array, arrays
 from harness.records import Table
 from harness.units import percent, quantity, seconds
@@ -44,8 +44,8 @@ def not_understood(graph: Graph) -> Table:
     rows = [("text", 1, sentence) for sentence in graph.module.not_understood]
     unknown: Counter[str] = Counter()
     passed: Counter[str] = Counter()
-    for computation, instruction, _ in graph.executions():
-        unknown.update(work(graph, computation, instruction).unknown)
+    for instruction, _ in graph.executions():
+        unknown.update(work(graph, instruction).unknown)
     for computation in graph.module.computations:
         for instruction in computation.instructions:
             passed.update(instruction.other_attributes)
@@ -89,13 +89,13 @@ _OPERATIONS: Fields[_ListedOperation] = (
 
 def _operations(graph: Graph, target: Figures, top: int) -> Table:
     listed = []
-    for computation, instruction, runs in graph.executions():
+    for instruction, runs in graph.executions():
         if not is_timed(instruction):
             continue
-        amount = work(graph, computation, instruction)
-        took = operation_time(amount, matmul_dtype(graph, computation, instruction), target)
-        what = _what(graph, computation, instruction)
-        fill = fill_of_instruction(graph, computation, instruction, target.mxu_size)
+        amount = work(graph, instruction)
+        took = operation_time(amount, matmul_dtype(graph, instruction), target)
+        what = _what(graph, instruction)
+        fill = fill_of_instruction(graph, instruction, target.mxu_size)
         listed.append(
             _ListedOperation(name=instruction.name, what=what, runs=runs, work=amount, time=took, mxu_fill=fill)
         )
@@ -125,8 +125,8 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
     return table_of("operations", title, "predicted", _OPERATIONS, listed[:top], notes, why)
 
 
-def _what(graph: Graph, computation: Computation, instruction: Instruction) -> str:
-    if matmuls(graph, computation, instruction):
+def _what(graph: Graph, instruction: Instruction) -> str:
+    if matmuls(graph, instruction):
         return "matmul"
     return instruction.fusion_kind or instruction.target or instruction.opcode
 
@@ -174,12 +174,14 @@ def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
 
 def _padding(graph: Graph, top: int) -> Table:
     worst: dict[tuple[str, str], tuple[str, str, Array]] = {}
-    for computation, instruction, _ in graph.executions():
+    for instruction, _ in graph.executions():
         if instruction.opcode in RENAMES and instruction.opcode != "tuple":
             continue
         for array in arrays(instruction.shape) if instruction.opcode not in ("tuple", "while") else ():
             if (array.overhead or 1) >= _NOTABLE_OVERHEAD and (array.padded_bytes or 0) > _NOTABLE_BYTES:
-                worst.setdefault((computation.name, f"{instruction.name} {array.plain}"), ("", instruction.name, array))
+                worst.setdefault(
+                    (graph.home(instruction).name, f"{instruction.name} {array.plain}"), ("", instruction.name, array)
+                )
     ranked = sorted(worst.values(), key=lambda value: (value[2].logical_bytes or 0) - (value[2].padded_bytes or 0))
     why = f"no value larger than a tile has {percent(_NOTABLE_OVERHEAD - 1, 0)} of padding or more"
     return memory_table("padding", "values with padding, most bytes lost first", ranked[:top], why)

@@ -2,7 +2,7 @@
 
 import math
 
-from harness.hlo.module import Computation, Instruction
+from harness.hlo.module import Instruction
 from harness.hlo.shapes import Array
 from harness.units import percent
 from harness.workbench.hlo.graph import Graph
@@ -32,25 +32,20 @@ def fill_of_product(product: MatmulShape, mesh: dict[str, int], size: int) -> tu
     return fill_fraction(summed, columns, size), summed, columns
 
 
-def fill_of_instruction(
-    graph: Graph, computation: Computation, instruction: Instruction, size: int | None
-) -> float | None:
+def fill_of_instruction(graph: Graph, instruction: Instruction, size: int | None) -> float | None:
     """The filled share for the matmul that an instruction is or holds; None without a matmul or without its sizes.
 
     Weights are the right operand: the kernel of a convolution, as XLA writes matmuls too.
     """
-    within = matmuls(graph, computation, instruction) if size else []
+    within = matmuls(graph, instruction) if size else []
     if not within or size is None:
         return None
-    inside, matmul = within[0]
-    shapes = graph.operand_shapes(inside, matmul)[:2]
-    if len(shapes) < 2 or not isinstance(shapes[0], Array) or not isinstance(shapes[1], Array):
-        return None
-    sizes = _weights(matmul, shapes[0], shapes[1])
+    left, right = graph.operand_shape(within[0], 0), graph.operand_shape(within[0], 1)
+    sizes = _weights(within[0], right) if isinstance(left, Array) and isinstance(right, Array) else None
     return None if sizes is None else fill_fraction(*sizes, size)
 
 
-def _weights(matmul: Instruction, left: Array, right: Array) -> tuple[int, int] | None:
+def _weights(matmul: Instruction, right: Array) -> tuple[int, int] | None:
     """The length that is summed over, and the columns of the result that one set of weights makes."""
     sizes = [size for size in right.dimensions if size is not None]
     if len(sizes) < len(right.dimensions):

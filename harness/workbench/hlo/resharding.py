@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harness.chips.row import Figures
-from harness.hlo.module import Computation, Instruction, Module
+from harness.hlo.module import Instruction, Module
 from harness.hlo.shapes import Array, arrays
 from harness.hlo.sharding import Mesh
 from harness.records import Table
@@ -71,20 +71,20 @@ def with_mesh(module: Module, named: Mesh | None) -> Module:
 def large_collectives(graph: Graph, target: Figures) -> tuple[LargeCollective, ...]:
     """The large all-gathers, and the large all-reduces that a constraint would avoid; those with a remedy first."""
     sent = [
-        (computation, instruction, collective)
-        for computation, instruction, _ in graph.executions()
-        if (collective := traffic(graph, computation, instruction, target)) is not None
+        (instruction, collective)
+        for instruction, _ in graph.executions()
+        if (collective := traffic(graph, instruction, target)) is not None
     ]
-    whole = sum(_bytes_of_all_runs(collective) for _, _, collective in sent)
+    whole = sum(_bytes_of_all_runs(collective) for _, collective in sent)
     shapes = {shape.name: shape for shape in true_shapes(graph)}
     listed = []
-    for computation, instruction, collective in sent:
+    for instruction, collective in sent:
         if not collective.array_bytes or _bytes_of_all_runs(collective) < _LARGE * whole:
             continue
         if collective.kind == "all-gather":
-            listed.append(_read_gather(graph, computation, instruction, collective, shapes))
+            listed.append(_read_gather(graph, instruction, collective, shapes))
         elif collective.kind == "all-reduce":
-            listed += _read_sum(graph, computation, instruction, collective, shapes)
+            listed += _read_sum(graph, instruction, collective, shapes)
     return tuple(sorted(listed, key=lambda large: (not large.remedy, -_bytes_of_all_runs(large.sent))))
 
 
@@ -93,12 +93,12 @@ def _bytes_of_all_runs(collective: Traffic) -> int:
 
 
 def _read_gather(
-    graph: Graph, computation: Computation, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
+    graph: Graph, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
 ) -> LargeCollective:
     """A large all-gather with its use: what its users do with the gathered dimension."""
     place = instruction.dimensions[0] if len(instruction.dimensions) == 1 else None
-    users = list(_users(graph, computation, instruction, place))
-    says = [_use(graph, computation, user, value, at, collective.axes, shapes) for user, value, at in users]
+    users = list(_users(graph, instruction, place))
+    says = [_use(graph, user, value, at, collective.axes, shapes) for user, value, at in users]
     reading, is_spared = "unknown: its use is not understood", False
     if says and all(word == "cut" for word in says):
         reading, is_spared = "every use takes only a part of the gathered array", True
@@ -119,20 +119,19 @@ def _read_gather(
 
 
 def _read_sum(
-    graph: Graph, computation: Computation, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
+    graph: Graph, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
 ) -> Iterator[LargeCollective]:
     """An all-reduce of products over all rows, although an argument has as many rows, split along the same axis."""
     for place in range(len(instruction.operands)):
-        made = graph.source(computation, instruction, place, _RENAMED)
-        within = matmuls(graph, computation, made) if made is not None else []
+        made = graph.source(instruction, place, _RENAMED)
+        within = matmuls(graph, made) if made is not None else []
         if not within or made is None:
             continue
-        inside, product = within[0]
-        rows = _rows(graph, inside, product)
+        rows = _rows(graph, within[0])
         split = next((shape for shape in shapes.values() if _has_rows(graph, shape, rows, collective.axes)), None)
         if split is None:
             continue
-        users = list(_users(graph, computation, instruction, None))
+        users = list(_users(graph, instruction, None))
         axis = split.axes[0][0]
         reading = f"every device adds up all {rows:,} rows, though {split.name} has as many, split along {axis}"
         array = _array(instruction)
@@ -149,14 +148,12 @@ def _large_collective(
     return LargeCollective(sent=collective, used_by=names, reading=reading, remedy=remedy)
 
 
-def _users(
-    graph: Graph, computation: Computation, instruction: Instruction, place: int | None
-) -> Iterator[tuple[Instruction, str, int | None]]:
+def _users(graph: Graph, instruction: Instruction, place: int | None) -> Iterator[tuple[Instruction, str, int | None]]:
     """The users of a value, the name under which each uses it, and the place of the dimension `place` in that use."""
     waiting, seen = [(instruction, place)], {instruction.name}
     while waiting:
         value, at = waiting.pop()
-        for user in graph.using(computation, value):
+        for user in graph.using(value):
             if user.opcode in _PASSES:
                 if user.name not in seen:
                     seen.add(user.name)
@@ -166,13 +163,7 @@ def _users(
 
 
 def _use(
-    graph: Graph,
-    computation: Computation,
-    user: Instruction,
-    value: str,
-    place: int | None,
-    axes: tuple[str, ...],
-    shapes: dict[str, TrueShape],
+    graph: Graph, user: Instruction, value: str, place: int | None, axes: tuple[str, ...], shapes: dict[str, TrueShape]
 ) -> str:
     """The kind of use: `cut`, `summed`, `elements`, or "" for anything else.
 
@@ -181,45 +172,45 @@ def _use(
     number = next(at for at, operand in enumerate(user.operands) if operand.name == value)
     if user.opcode in _CUTS and number == 0:
         return "cut"
-    within = matmuls(graph, computation, user)
+    within = matmuls(graph, user)
     if within:
-        inside, product = within[0]
-        side = number if inside is computation else _side(graph, inside, product, number)
+        product = within[0]
+        side = number if product is user else _side(graph, product, number)
         if side is None or place is None or product.contraction is None:
             return ""
         summed = (product.contraction.left, product.contraction.right)[side]
         if place in summed:
             return "summed"
-        other = user.operands[1 - side].name if inside is computation and len(user.operands) > 1 else ""
+        other = user.operands[1 - side].name if product is user and len(user.operands) > 1 else ""
         along = {axis for split in (shapes[other].axes if other in shapes else ()) for axis in split}
         return "taken" if along & set(axes) else "rows"
     body = graph.inside(user)
     if body is not None and (parameter := body.parameters.get(number)) is not None:
-        inner = graph.using(body, parameter)
+        inner = graph.using(parameter)
         if inner and all(taker.opcode in _CUTS and taker.operands[0].name == parameter.name for taker in inner):
             return "cut"
-    return "elements" if user.opcode == "fusion" or _is_alike(user, graph, computation, number) else ""
+    return "elements" if user.opcode == "fusion" or _is_alike(graph, user, number) else ""
 
 
-def _is_alike(user: Instruction, graph: Graph, computation: Computation, number: int) -> bool:
+def _is_alike(graph: Graph, user: Instruction, number: int) -> bool:
     """True if the result has the operand's dimensions, which suggests an element-wise operation."""
-    before, after = graph.operand_shape(computation, user, number), _array(user)
+    before, after = graph.operand_shape(user, number), _array(user)
     return isinstance(before, Array) and after is not None and before.dimensions == after.dimensions
 
 
-def _side(graph: Graph, inside: Computation, product: Instruction, number: int) -> int | None:
+def _side(graph: Graph, product: Instruction, number: int) -> int | None:
     """The operand of the product, 0 or 1, that holds the fusion's parameter; None if neither does."""
-    parameter = inside.parameters.get(number)
+    parameter = graph.home(product).parameters.get(number)
     for side in range(min(2, len(product.operands))):
-        maker = graph.source(inside, product, side, _RENAMED)
+        maker = graph.source(product, side, _RENAMED)
         if maker is not None and parameter is not None and maker.name == parameter.name:
             return side
     return None
 
 
-def _rows(graph: Graph, inside: Computation, product: Instruction) -> int:
+def _rows(graph: Graph, product: Instruction) -> int:
     """The number of a product's rows: the left dimensions that are neither summed over nor batches; 0 if unknown."""
-    left = graph.operand_shape(inside, product, 0)
+    left = graph.operand_shape(product, 0)
     if product.contraction is None or not isinstance(left, Array) or None in left.dimensions:
         return 0
     how = product.contraction

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.chips.row import Figures
-from harness.hlo.module import Computation, Instruction
+from harness.hlo.module import Instruction
 from harness.records import Table
 from harness.records.table import Origin
 from harness.units import percent, quantity
@@ -58,9 +58,7 @@ def kind_of(graph: Graph, instruction: Instruction) -> str | None:
     return next(kind for kind in KINDS if kind in kinds)
 
 
-def waste_of(
-    graph: Graph, computation: Computation, instruction: Instruction, beside: frozenset[str]
-) -> tuple[str, int | None] | None:
+def waste_of(graph: Graph, instruction: Instruction, beside: frozenset[str]) -> tuple[str, int | None] | None:
     """The kind of waste of one execution and the bytes in HBM that it costs; None if nothing is wasted.
 
     `beside` are the copies between memories that overlap with other work; they are useful.
@@ -69,8 +67,8 @@ def waste_of(
         return None
     kind = kind_of(graph, instruction)
     if kind is not None:
-        return kind, work(graph, computation, instruction).hbm_bytes
-    padding = padding_bytes(graph, computation, instruction)
+        return kind, work(graph, instruction).hbm_bytes
+    padding = padding_bytes(graph, instruction)
     return (PADDING, padding) if padding else None
 
 
@@ -82,13 +80,13 @@ def prefetches(graph: Graph) -> frozenset[str]:
 def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
     """The waste of a module in total and by source line; a time is that of the bytes at full bandwidth."""
     beside, listed, whole = prefetches(graph), [], 0.0
-    for computation, instruction, runs in graph.executions():
+    for instruction, runs in graph.executions():
         times = 1 if runs is None else runs
         if is_timed(instruction):
-            dtype = matmul_dtype(graph, computation, instruction)
-            took = operation_time(work(graph, computation, instruction), dtype, target).seconds
+            dtype = matmul_dtype(graph, instruction)
+            took = operation_time(work(graph, instruction), dtype, target).seconds
             whole += (took or 0.0) * times
-        wasted = waste_of(graph, computation, instruction, beside)
+        wasted = waste_of(graph, instruction, beside)
         if wasted is not None:
             kind, each = wasted
             size = None if each is None else each * times

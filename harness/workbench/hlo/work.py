@@ -42,7 +42,6 @@ _MOST_LISTED = 16
 _MOST_PAIRS = 1 << 20
 # FLOPs, the matmuls' part of them, and the operations that are not known.
 _Flops = tuple[float, float, frozenset[str]]
-_Places = list[tuple[Computation, Instruction]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +62,9 @@ class InstructionWork:
     unknown: tuple[str, ...] = ()
 
 
-def work(graph: Graph, computation: Computation, instruction: Instruction) -> InstructionWork:
+def work(graph: Graph, instruction: Instruction) -> InstructionWork:
     """The work of one execution of `instruction`, including all that its fusion computes."""
-    hbm, other, host = _traffic(graph, computation, instruction)
+    hbm, other, host = _traffic(graph, instruction)
     if instruction.opcode == "custom-call" and instruction.target not in _WITHOUT_WORK:
         estimate = _estimate(instruction)
         flops = estimate.get("flops")
@@ -79,7 +78,7 @@ def work(graph: Graph, computation: Computation, instruction: Instruction) -> In
             claimed=flops is not None,
             unknown=() if flops is not None else (f"custom-call {instruction.target}".strip(),),
         )
-    flops, matmul, unknown = _flops(graph, computation, instruction, _totals(graph))
+    flops, matmul, unknown = _flops(graph, instruction, _totals(graph))
     if not math.isfinite(flops):
         unknown |= {f"{instruction.opcode} of more FLOPs than can be counted"}
     names = tuple(sorted(unknown))
@@ -93,29 +92,27 @@ def work(graph: Graph, computation: Computation, instruction: Instruction) -> In
     )
 
 
-def matmuls(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Computation, Instruction]]:
+def matmuls(graph: Graph, instruction: Instruction) -> list[Instruction]:
     """The matmuls that an instruction is or holds; if a fusion holds many, the first of them."""
 
-    def of_body(body: Computation, results: Mapping[str, _Places]) -> _Places:
-        within = (place for inner in body.instructions for place in _matmuls(graph, body, inner, results))
+    def of_body(body: Computation, results: Mapping[str, list[Instruction]]) -> list[Instruction]:
+        within = (matmul for inner in body.instructions for matmul in _matmuls(graph, inner, results))
         return list(islice(within, _MOST_LISTED))
 
-    return _matmuls(graph, computation, instruction, graph.of_each("matmuls", of_body))
+    return _matmuls(graph, instruction, graph.of_each("matmuls", of_body))
 
 
-def _matmuls(
-    graph: Graph, computation: Computation, instruction: Instruction, results: Mapping[str, _Places]
-) -> _Places:
+def _matmuls(graph: Graph, instruction: Instruction, results: Mapping[str, list[Instruction]]) -> list[Instruction]:
     if instruction.opcode in _MATMULS:
-        return [(computation, instruction)]
+        return [instruction]
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
     return results[body.name] if body else []
 
 
-def matmul_dtype(graph: Graph, computation: Computation, instruction: Instruction) -> str:
+def matmul_dtype(graph: Graph, instruction: Instruction) -> str:
     """The type in which the matmul that an instruction is or holds multiplies; bf16 if there is none."""
-    within = matmuls(graph, computation, instruction)
-    shape = graph.operand_shape(*within[0], 0) if within else None
+    within = matmuls(graph, instruction)
+    shape = graph.operand_shape(within[0], 0) if within else None
     return shape.dtype if isinstance(shape, Array) else "bf16"
 
 
@@ -187,7 +184,7 @@ def _totals(graph: Graph) -> Mapping[str, _Flops]:
     def total(body: Computation, results: Mapping[str, _Flops]) -> _Flops:
         flops, matmul, unknown = 0.0, 0.0, set[str]()
         for inner in body.instructions:
-            more, more_matmul, more_unknown = _flops(graph, body, inner, results)
+            more, more_matmul, more_unknown = _flops(graph, inner, results)
             flops, matmul = flops + more, matmul + more_matmul
             if len(unknown) < _MOST_LISTED:
                 unknown |= more_unknown
@@ -196,7 +193,7 @@ def _totals(graph: Graph) -> Mapping[str, _Flops]:
     return graph.of_each("flops", total)
 
 
-def _flops(graph: Graph, computation: Computation, instruction: Instruction, results: Mapping[str, _Flops]) -> _Flops:
+def _flops(graph: Graph, instruction: Instruction, results: Mapping[str, _Flops]) -> _Flops:
     """FLOPs of an instruction with all that it calls; `results` are those of the computations."""
     opcode = instruction.opcode
     nothing: frozenset[str] = frozenset()
@@ -207,7 +204,7 @@ def _flops(graph: Graph, computation: Computation, instruction: Instruction, res
         return 0.0, 0.0, nothing
     if opcode == "custom-call":
         return 0.0, 0.0, frozenset({f"custom-call {instruction.target}"})
-    shapes = graph.operand_shapes(computation, instruction)
+    shapes = graph.operand_shapes(instruction)
     first = shapes[0] if shapes and isinstance(shapes[0], Array) else None
     counted: float | None = None
     if opcode in _MATMULS:
@@ -218,7 +215,7 @@ def _flops(graph: Graph, computation: Computation, instruction: Instruction, res
         counted = result.elements
     elif opcode in ("reduce", "all-reduce", "all-reduce-start", "reduce-scatter") and first is not None:
         # One operation of the reducing function per element that goes in, except the first of each result.
-        each = _operations(graph, instruction, results)
+        each = _operations(instruction, results)
         count = first.elements
         made = sum(array.elements or 0 for array in arrays(result)) if opcode == "reduce" else 0
         counted = None if count is None or each is None else max(0, count - made) * each
@@ -238,7 +235,7 @@ def _matmul_flops(instruction: Instruction, shapes: list[Shape | None]) -> float
     return None
 
 
-def _operations(graph: Graph, instruction: Instruction, results: Mapping[str, _Flops]) -> float | None:
+def _operations(instruction: Instruction, results: Mapping[str, _Flops]) -> float | None:
     """FLOPs of one call of the function that an instruction applies."""
     names = instruction.computations("to_apply", "calls")
     if not names or names[0] not in results:
@@ -247,12 +244,10 @@ def _operations(graph: Graph, instruction: Instruction, results: Mapping[str, _F
     return None if unknown else total
 
 
-def _traffic(
-    graph: Graph, computation: Computation, instruction: Instruction
-) -> tuple[int, int, int] | tuple[None, None, None]:
+def _traffic(graph: Graph, instruction: Instruction) -> tuple[int, int, int] | tuple[None, None, None]:
     """Bytes in HBM, in other memories and in the host's that one execution moves; None if a shape is not known."""
     hbm, other, host = 0, 0, 0
-    for shape, count in _accesses(graph, computation, instruction):
+    for shape, count in _accesses(graph, instruction):
         if shape is None:
             return None, None, None
         for array in arrays(shape):
@@ -268,11 +263,9 @@ def _traffic(
     return hbm, other, host
 
 
-def padding_bytes(graph: Graph, computation: Computation, instruction: Instruction) -> int:
+def padding_bytes(graph: Graph, instruction: Instruction) -> int:
     """Bytes of padding in HBM that one execution moves, as far as known: in values read or written whole."""
-    whole = [
-        shape for shape, count in _accesses(graph, computation, instruction) if count is None and shape is not None
-    ]
+    whole = [shape for shape, count in _accesses(graph, instruction) if count is None and shape is not None]
     return sum(
         (array.padded_bytes or 0) - (array.logical_bytes or 0)
         for shape in whole
@@ -281,14 +274,12 @@ def padding_bytes(graph: Graph, computation: Computation, instruction: Instructi
     )
 
 
-def _accesses(
-    graph: Graph, computation: Computation, instruction: Instruction
-) -> list[tuple[Shape | None, int | None]]:
+def _accesses(graph: Graph, instruction: Instruction) -> list[tuple[Shape | None, int | None]]:
     """Every value read or written, with the number of its bytes that are touched; None if all are."""
     opcode, result = instruction.opcode, instruction.shape
     if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
         return []
-    shapes = graph.operand_shapes(computation, instruction)
+    shapes = graph.operand_shapes(instruction)
     if opcode in ("copy-start", "all-gather-start", "collective-permute-start") and not isinstance(result, Array):
         # The result lists the destination, the source and flags. The data moves once from the one to the other.
         return [(member, None) for member in result.members[:2]]
@@ -305,34 +296,32 @@ def _accesses(
     body = graph.inside(instruction) if opcode in ("fusion", "async-start") else None
     if body is None:
         return [*((shape, None) for shape in shapes), (result, None)]
-    reads = [(shape, _bytes_taken(graph, body, body.parameters.get(place))) for place, shape in enumerate(shapes)]
-    return [*reads, *_results_written(graph, body, result)]
+    reads = [(shape, _bytes_taken(graph, body.parameters.get(place))) for place, shape in enumerate(shapes)]
+    return [*reads, *_results_written(graph, body.root, result)]
 
 
-def _bytes_taken(graph: Graph, body: Computation, parameter: Instruction | None) -> int | None:
+def _bytes_taken(graph: Graph, parameter: Instruction | None) -> int | None:
     """Bytes that a fusion reads of a parameter: its slices, or 0 if it is updated in place; None if all is read."""
     if parameter is None:
         return None
 
     def of_parameters(inside: Computation, results: Mapping[str, dict[int, int | None]]) -> dict[int, int | None]:
         return {
-            instruction.number: _bytes_taken_of(graph, inside, instruction, results)
+            instruction.number: _bytes_taken_of(graph, instruction, results)
             for instruction in inside.instructions
             if instruction.opcode == "parameter" and instruction.number is not None
         }
 
-    return graph.of_each("touched", of_parameters)[body.name].get(parameter.number or 0)
+    return graph.of_each("touched", of_parameters)[graph.home(parameter).name].get(parameter.number or 0)
 
 
-def _bytes_taken_of(
-    graph: Graph, body: Computation, parameter: Instruction, results: Mapping[str, dict[int, int | None]]
-) -> int | None:
+def _bytes_taken_of(graph: Graph, parameter: Instruction, results: Mapping[str, dict[int, int | None]]) -> int | None:
     total = 0
     waiting = [parameter]
     seen = {parameter.name}
     while waiting:
         value = waiting.pop()
-        users = graph.using(body, value)
+        users = graph.using(value)
         if not users:
             return None
         for user in users:
@@ -355,23 +344,22 @@ def _bytes_taken_of(
     return total
 
 
-def _results_written(graph: Graph, body: Computation, result: Shape) -> list[tuple[Shape | None, int | None]]:
+def _results_written(graph: Graph, root: Instruction | None, result: Shape) -> list[tuple[Shape | None, int | None]]:
     """The results of a fusion; for an array that it updates in place, only the update."""
-    root = body.root
     if root is None or root.opcode != "tuple":
-        return [(result, _update(graph, body, root))]
+        return [(result, _update(graph, root))]
     shapes = arrays(result)
     if len(root.operands) != len(shapes):
         return [(result, None)]
-    return [(shape, _update(graph, body, graph.operand(body, root, place))) for place, shape in enumerate(shapes)]
+    return [(shape, _update(graph, graph.operand(root, place))) for place, shape in enumerate(shapes)]
 
 
-def _update(graph: Graph, body: Computation, member: Instruction | None) -> int | None:
+def _update(graph: Graph, member: Instruction | None) -> int | None:
     while member is not None and member.opcode == "bitcast":
-        member = graph.operand(body, member, 0)
+        member = graph.operand(member, 0)
     if member is None or member.opcode != "dynamic-update-slice":
         return None
-    shape = graph.operand_shape(body, member, 1)
+    shape = graph.operand_shape(member, 1)
     return padded_bytes(shape) if shape is not None else None
 
 

@@ -98,13 +98,13 @@ def _waste_of(
         moving = None if took["half"] else _BY_CATEGORY.get(took["kind"])
         moving = moving or (OTHER if took["class"] == DATA_FORMATTING and not took["half"] else None)
         return None if moving is None else (moving, took["bytes_accessed"], seconds)
-    computation, instruction = graph.computations[place], graph.instructions[place, took["name"]]
-    wasted = waste_of(graph, computation, instruction, beside)
+    instruction = graph.instructions[place, took["name"]]
+    wasted = waste_of(graph, instruction, beside)
     if wasted is None:
         return None
     kind, each = wasted
     if kind == PADDING:
-        whole = work(graph, computation, instruction).hbm_bytes
+        whole = work(graph, instruction).hbm_bytes
         seconds *= min(1.0, (each or 0) / whole) if whole else 0.0
     return kind, each, seconds
 

@@ -1,10 +1,11 @@
 """The comparison of two judged kernels: figures, cycles by kind and by line, each line next to its counterpart."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
+from typing import TypeAlias
 
 from harness.advice import report as reporting
 from harness.advice.operands import problem_names
@@ -13,7 +14,7 @@ from harness.candidate import Candidate
 from harness.hardware import chip
 from harness.judge.verdict import roofline
 from harness.judge.verdict.changes import Figures, movable
-from harness.records import Evidence, LineTime, Simulation, Statement
+from harness.records import Evidence, Simulation, Statement
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.records.report_words import part_words
 
@@ -24,6 +25,8 @@ _ALIKE = 0.75
 # The most pairs of lines that are compared in one changed place: half a second's work. In a larger place all lines
 # count as removed or added.
 _PAIRS = 2000
+# The lines of the files of both texts, by the files' names.
+_Texts: TypeAlias = tuple[Mapping[str, list[str]], Mapping[str, list[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,7 @@ def compare(before: ComparedSide, after: ComparedSide, diff: str, differing: str
 
     `diff` is the difference of their texts. `differing` is the reason why times cannot be compared, "" if they can.
     """
-    texts = _Texts(before.candidate, after.candidate)
+    texts = before.candidate.lines, after.candidate.lines
     theirs = dict(_programs(before.evidence))
     programs = [
         _program(name, theirs[name], ours, texts, is_comparable=not differing)
@@ -57,7 +60,7 @@ def _programs(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
         yield member.name, of_member
 
 
-def _program(name: str, before: Evidence, after: Evidence, texts: "_Texts", *, is_comparable: bool) -> ProgramPair:
+def _program(name: str, before: Evidence, after: Evidence, texts: _Texts, *, is_comparable: bool) -> ProgramPair:
     old, new = before.latency, after.latency
     is_one_source = is_comparable and old is not None and new is not None and old.source == new.source
     pairs = _pairs(figures(before), figures(after)) if not after.members else ()
@@ -111,19 +114,19 @@ def _parts(run: Simulation | None, problem: Statement) -> Figures:
     return {name: ("cycles", count) for name, count in cycles.items()}
 
 
-def _lines(before: Simulation | None, after: Simulation | None, texts: "_Texts") -> Iterator[LinePair]:
+def _lines(before: Simulation | None, after: Simulation | None, texts: _Texts) -> Iterator[LinePair]:
     """Every line that takes cycles in either kernel, the largest change first."""
     old, new = _cycles(before), _cycles(after)
     pairs: list[LinePair] = []
     for file in sorted({file for file, _ in (*old, *new)}):
         before_lines, after_lines = ({line for name, line in each if name == file} for each in (old, new))
-        for ours, theirs in texts.align(file, before_lines, after_lines):
+        for ours, theirs in _align(texts, file, before_lines, after_lines):
             pairs.append(
                 LinePair(
                     file=file,
                     before_line=ours or None,
                     after_line=theirs or None,
-                    text=texts.text(file, ours, theirs),
+                    text=_text(texts, file, ours, theirs),
                     before_cycles=old.get((file, ours), 0.0) if ours is not None else 0.0,
                     after_cycles=new.get((file, theirs), 0.0) if theirs is not None else 0.0,
                 )
@@ -132,44 +135,38 @@ def _lines(before: Simulation | None, after: Simulation | None, texts: "_Texts")
 
 
 def _cycles(run: Simulation | None) -> dict[tuple[str, int], float]:
-    lines: tuple[LineTime, ...] = run.breakdown.lines if run is not None and run.breakdown is not None else ()
     cycles: defaultdict[tuple[str, int], float] = defaultdict(float)
-    for line in lines:
+    for line in run.breakdown.lines if run is not None and run.breakdown is not None else ():
         # Cycles that belong to no line are one entry, even if the dump names files for them.
         cycles[(line.file if line.line else "", line.line)] += line.cycles
     return cycles
 
 
-class _Texts:
-    """The lines of two texts, each with its counterpart in the other text."""
+def _align(texts: _Texts, file: str, before: set[int], after: set[int]) -> Iterator[tuple[int | None, int | None]]:
+    """Each line of `before` and `after` once, with its counterpart in the other text.
 
-    def __init__(self, before: Candidate, after: Candidate) -> None:
-        self._before, self._after = before.lines, after.lines
+    A line without a counterpart is paired with None; a line of a package is its own counterpart.
+    """
+    if any(file not in text for text in texts):
+        yield from ((line, line) for line in sorted(before | after))
+        return
+    old, new = (text[file] for text in texts)
+    for tag, start, end, new_start, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        ours, theirs = range(start + 1, end + 1), range(new_start + 1, new_end + 1)
+        pairs = zip(ours, theirs, strict=True) if tag == "equal" else _rewritten(old, new, ours, theirs)
+        yield from ((line, counterpart) for line, counterpart in pairs if line in before or counterpart in after)
 
-    def align(self, file: str, before: set[int], after: set[int]) -> Iterator[tuple[int | None, int | None]]:
-        """Each line of `before` and `after` once, with its counterpart in the other text.
 
-        A line without a counterpart is paired with None; a line of a package is its own counterpart.
-        """
-        if file not in self._before or file not in self._after:
-            yield from ((line, line) for line in sorted(before | after))
-            return
-        old, new = self._before[file], self._after[file]
-        for tag, start, end, new_start, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-            ours, theirs = range(start + 1, end + 1), range(new_start + 1, new_end + 1)
-            pairs = zip(ours, theirs, strict=True) if tag == "equal" else _rewritten(old, new, ours, theirs)
-            yield from ((line, counterpart) for line, counterpart in pairs if line in before or counterpart in after)
+def _text(texts: _Texts, file: str, before: int | None, after: int | None) -> str:
+    """The text of the line `after`, or of `before` if `after` is None; "" for a package's file.
 
-    def text(self, file: str, before: int | None, after: int | None) -> str:
-        """The text of the line `after`, or of `before` if `after` is None; "" for a package's file.
-
-        If `file` is "", the text says that the cycles belong to no line.
-        """
-        if not file:
-            return _NO_LINE
-        lines, number = (self._after, after) if after is not None else (self._before, before)
-        texts = lines.get(file, [])
-        return texts[number - 1].strip() if number is not None and 0 < number <= len(texts) else ""
+    If `file` is "", the text says that the cycles belong to no line.
+    """
+    if not file:
+        return _NO_LINE
+    lines, number = (texts[1], after) if after is not None else (texts[0], before)
+    of_file = lines.get(file, [])
+    return of_file[number - 1].strip() if number is not None and 0 < number <= len(of_file) else ""
 
 
 def _rewritten(old: list[str], new: list[str], ours: range, theirs: range) -> Iterator[tuple[int | None, int | None]]:

@@ -14,7 +14,7 @@ from harness.advice.rules.rule import SIMULATED_EDIT
 from harness.advice.source_names import name_lines
 from harness.hardware import chip
 from harness.judge.verdict.roofline import finished_run
-from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row
+from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row, Trace
 from harness.records.titles import taken_back
 
 # The families of inputs whose scores are beyond 2^14.
@@ -41,7 +41,8 @@ def hints(
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
         has_all_vmem = report.vmem_limit_bytes >= chip(report.chip).vmem_bytes
         suggestion = next_step(evidence.failure, evidence.problem.operation, has_all_vmem=has_all_vmem)
-        suggestion = _on_precision(evidence) or _on_narrow_maxima(evidence) or _on_narrow_sums(evidence) or suggestion
+        if evidence.failure.kind == "wrong-result" and evidence.trace is not None:
+            suggestion = _on_wrong_result(evidence, evidence.trace) or suggestion
         return (Hint(observation=observation, suggestion=suggestion, rule="failure"),)
     if report.seconds is None or report.impossible:
         return ()
@@ -69,48 +70,35 @@ def hints(
     return tuple(by_knob.values())
 
 
-def _on_precision(evidence: Evidence) -> str:
-    """The remedy if a kernel with a wrong result multiplies float32 numbers in one pass; else ""."""
-    lines = evidence.trace.one_pass_lines if evidence.trace is not None else ()
-    outputs = {output.dtype for output in evidence.problem.outputs}
-    if evidence.failure is None or evidence.failure.kind != "wrong-result" or not lines or outputs != {"float32"}:
-        return ""
-    read = {array.dtype for array in evidence.problem.inputs if not array.is_table}
-    exact = (
-        "" if "bfloat16" not in read else "; an operand that the kernel cast up from bfloat16 loses nothing in one pass"
-    )
-    return (
-        f"pass precision='highest' to the product in {' or '.join(lines[:3])}, if an operand there needs more digits "
-        "than bfloat16 has: at the default precision the chip rounds float32 operands to bfloat16 and multiplies in "
-        f"one pass, and the check does the same{exact}"
-    )
-
-
-def _on_narrow_sums(evidence: Evidence) -> str:
-    """The remedy if sums are kept in bfloat16 and this can explain the whole error of the results; else ""."""
-    lines = evidence.trace.narrow_sums if evidence.trace is not None else ()
+def _on_wrong_result(evidence: Evidence, trace: Trace) -> str:
+    """The remedy if narrow operands, maxima or sums can explain the wrong result; else ""."""
     wrong = [check for check in evidence.all_checks if not check.passed]
-    if not lines or evidence.failure is None or evidence.failure.kind != "wrong-result" or not wrong:
-        return ""
-    if any(not check.tolerance or (check.error or math.inf) > _NARROW_SUM * check.tolerance for check in wrong):
-        return ""
-    return (
-        f"keep the sums at {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or an option of the kernel's "
-        f"package): they are in bfloat16 now, and the tolerance assumes sums in float32{_or_state_it(evidence)}"
-    )
-
-
-def _on_narrow_maxima(evidence: Evidence) -> str:
-    """The remedy if a running maximum is kept in bfloat16 and results are wrong for large scores; else ""."""
-    lines = evidence.trace.narrow_maxima if evidence.trace is not None else ()
-    if not lines or evidence.failure is None or evidence.failure.kind != "wrong-result":
-        return ""
-    if not any(not check.passed and check.family in _LARGE_SCORES for check in evidence.all_checks):
-        return ""
-    return (
-        f"keep the running maximum at {', '.join(lines[:3])} in float32: from 16,384 on, bfloat16 numbers are 128 "
-        f"apart, and a maximum that rises by 128 scales all earlier keys by e^-128, which is 0{_or_state_it(evidence)}"
-    )
+    # Products of float32 numbers in one pass.
+    if trace.one_pass_lines and {output.dtype for output in evidence.problem.outputs} == {"float32"}:
+        read = {array.dtype for array in evidence.problem.inputs if not array.is_table}
+        exact = "; an operand that the kernel cast up from bfloat16 loses nothing in one pass"
+        return (
+            f"pass precision='highest' to the product in {' or '.join(trace.one_pass_lines[:3])}, if an operand there "
+            "needs more digits than bfloat16 has: at the default precision the chip rounds float32 operands to "
+            "bfloat16 and multiplies in one pass, and the check does the "
+            f"same{exact if 'bfloat16' in read else ''}"
+        )
+    # A running maximum in bfloat16, with large scores.
+    if trace.narrow_maxima and any(check.family in _LARGE_SCORES for check in wrong):
+        return (
+            f"keep the running maximum at {', '.join(trace.narrow_maxima[:3])} in float32: from 16,384 on, bfloat16 "
+            "numbers are 128 apart, and a maximum that rises by 128 scales all earlier keys by e^-128, which is "
+            f"0{_or_state_it(evidence)}"
+        )
+    # Sums in bfloat16 whose error is small enough to be the whole error of the results.
+    is_small = (check.tolerance and (check.error or math.inf) <= _NARROW_SUM * check.tolerance for check in wrong)
+    if trace.narrow_sums and wrong and all(is_small):
+        return (
+            f"keep the sums at {', '.join(trace.narrow_sums[:3])} in float32 (dtype=jnp.float32, or an option of the "
+            "kernel's package): they are in bfloat16 now, and the tolerance assumes sums in "
+            f"float32{_or_state_it(evidence)}"
+        )
+    return ""
 
 
 def _or_state_it(evidence: Evidence) -> str:

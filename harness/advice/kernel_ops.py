@@ -40,12 +40,8 @@ def outside_ops(ops: Sequence[OpTime], calls: Sequence[PallasCall]) -> list[OpTi
     others = [op for op in ops if not op.name.startswith((*names, *COLLECTIVES))]
     if any(op.name.startswith(names) for op in ops):
         return others
-    strange = [op for op in others if not _is_of_xla(op.name)]
+    strange = [op for op in others if not _WORDS.issuperset(re.split(r"[-_]", _NUMBER.sub("", op.name)))]
     return [op for op in others if op not in strange] if strange and len(strange) == len(calls) else None
-
-
-def _is_of_xla(name: str) -> bool:
-    return _WORDS.issuperset(re.split(r"[-_]", _NUMBER.sub("", name)))
 
 
 def shown_names(ops: Iterable[str], files: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness.advice.cycle_shares import lines_of_source
 from harness.advice.kernel_ops import outside_ops
 from harness.advice.operands import problem_names
 from harness.advice.score_block import float_inputs, is_attention, score_block_bytes
@@ -15,6 +16,7 @@ from harness.records import (
     Ceiling,
     CounterLine,
     Evidence,
+    LineTime,
     OpTime,
     PallasCall,
     PartKind,
@@ -47,6 +49,16 @@ class Observed:
     def label(self) -> str:
         """The source of the latency, such as `[simulated v5e]`."""
         return f"[{with_chip(self.report.source, self.report.chip)}]"
+
+    @property
+    def simulated(self) -> str:
+        """The words `[simulated v5e]`, for figures of the simulated schedule."""
+        return f"[simulated {self.report.chip}]"
+
+    @property
+    def lines(self) -> tuple[LineTime, ...]:
+        """The source lines of the run with their cycles; empty if these are not known."""
+        return lines_of_source(self.run.breakdown) if self.run and self.run.breakdown else ()
 
     @property
     def is_attention(self) -> bool:

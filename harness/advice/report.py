@@ -44,8 +44,9 @@ def report(evidence: Evidence, chip: Chip) -> Report:
         gap = latency - max(compute_only, memory_only, links or 0.0)
     if util is not None and bandwidth_util is not None and intensity is not None:
         regime = roofline.regime(util, bandwidth_util, intensity, ridge)
-        if links is not None and latency is not None and _links_bind(links, latency, compute_only, memory_only):
-            regime = "link-bound"
+        if links is not None and links > max(compute_only, memory_only or 0.0):
+            is_long = latency is not None and links >= roofline.LOW_UTILISATION * latency
+            regime = "link-bound" if is_long else regime
     gap_fraction = gap / latency if gap is not None and latency is not None else None
     tightest = tightest_call(evidence, chip)
     samples = evidence.samples
@@ -94,11 +95,6 @@ def report(evidence: Evidence, chip: Chip) -> Report:
     return replace(
         result, regime=None, gap_seconds=None, gap_fraction=None, gap_size=None, impossible=(), members=members
     )
-
-
-def _links_bind(links: float, latency: float, compute_only: float, memory_only: float | None) -> bool:
-    floors = (compute_only, memory_only or 0.0)
-    return links > max(floors) and links >= roofline.LOW_UTILISATION * latency
 
 
 def _communication(evidence: Evidence, chip: Chip) -> Communication | None:

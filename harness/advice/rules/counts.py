@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from harness.advice.buffers import LANES, item_bits, tile_rows
-from harness.advice.cycle_shares import lines_of_source
 from harness.advice.edits import NOTABLE_GAIN
 from harness.advice.observed import Observed, blocks
 from harness.advice.rules.registers import score_registers
@@ -281,8 +280,8 @@ def _is_once(seen: Observed) -> bool:
 
 def _is_one_pass(seen: Observed) -> bool:
     """True if nearly all exponentials are on one line, and all together hardly outnumber the scores."""
-    breakdown, scores = seen.run.breakdown if seen.run else None, score_registers(seen)
-    made = [line.exponentials for line in lines_of_source(breakdown)] if breakdown else []
+    scores = score_registers(seen)
+    made = [line.exponentials for line in seen.lines]
     if not scores or not sum(made):
         return False
     return _NOTABLE_EXPONENTIALS * max(made) >= sum(made) and sum(made) < _NOTABLE_EXPONENTIALS * scores

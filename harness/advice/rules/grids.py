@@ -112,7 +112,7 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
     needed = blocks(queries) // of_queries * sum(seen_by)
     return RuleCase(
         observation=f"{count(keys.fetches)} blocks of {keys.name} are fetched, and the mask hides all but "
-        f"{count(needed)}; {percent(waited)} of the cycles wait for transfers [simulated {seen.report.chip}]",
+        f"{count(needed)}; {percent(waited)} of the cycles wait for transfers {seen.simulated}",
         suggestion=f"stop the index maps of {keys.name} and {values.name} at the last block that the queries need "
         "(jnp.minimum(j, last)): a block is not fetched again while its index stays the same",
         gain=waited,
@@ -289,7 +289,6 @@ def no_semantics(seen: Observed) -> RuleCase | None:
         observation=f"dimension_semantics is not given for a grid of {' x '.join(map(count, call.grid))}: harmless on "
         f"the one core of a {seen.report.chip}, but a chip of two cores would leave one idle",
         suggestion=f"say which axes have steps that do not depend on each other: {_semantics(call)}",
-        gain=None,
         knob="semantics",
     )
 

@@ -1,6 +1,5 @@
 """Rules on the matrix unit: near its peak, half filled by narrow heads, fed with wide or transposed operands."""
 
-from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
 from harness.advice.rules.registers import computed_scores
 from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, RuleCase, rule
@@ -55,7 +54,7 @@ def wide_operands(seen: Observed) -> RuleCase | None:
     line, factor, extra = wide_line
     return RuleCase(
         observation=f"{line} issues {factor:.1f}x the matmul operations of bfloat16 operands "
-        f"[simulated {seen.report.chip}]: float32 values go into the MXU, in one pass or in several",
+        f"{seen.simulated}: float32 values go into the MXU, in one pass or in several",
         suggestion=f"pass bfloat16 operands to the dot in {line}, with preferred_element_type=jnp.float32",
         gain=extra,
         gain_source=SCHEDULE,
@@ -66,9 +65,9 @@ def wide_operands(seen: Observed) -> RuleCase | None:
 def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
     """The line of the matmul with excess operations, actual / expected ones, the excess' share of slots; or None."""
     run = seen.run
-    if run is None or run.breakdown is None or not run.mxu_flops:
+    if run is None or not run.mxu_flops:
         return None
-    lines = [(line, dict(line.operations).get("MXU", 0)) for line in lines_of_source(run.breakdown)]
+    lines = [(line, dict(line.operations).get("MXU", 0)) for line in seen.lines]
     there = sorted(((line, number) for line, number in lines if number), key=lambda item: item[1], reverse=True)
     if len(there) != 2:
         # Several matmuls on one line, or one on several lines: the operations cannot be assigned to a matmul.
@@ -100,10 +99,9 @@ def transposed_pushes(seen: Observed) -> RuleCase | None:
     Only an array that comes block by block can be transposed outside, so a kernel that copies all its operands by hand
     (pages, say) or computes them is not reported.
     """
-    run = seen.run
-    if run is None or run.breakdown is None or not run.cycles or seen.is_attention:
+    if seen.is_attention:
         return None
-    pushed = [(line, dict(line.operations).get(TRANSPOSED_PUSH, 0)) for line in lines_of_source(run.breakdown)]
+    pushed = [(line, dict(line.operations).get(TRANSPOSED_PUSH, 0)) for line in seen.lines]
     line, number = max(pushed, key=lambda item: item[1], default=(None, 0))
     names = list(dict.fromkeys(window.name for window in seen.matrix_blocks))
     if line is None or not number or not names:
@@ -116,7 +114,7 @@ def transposed_pushes(seen: Observed) -> RuleCase | None:
         f"of it into the matrix unit are transposed {seen.label}",
         suggestion=f"if that operand is a block of {' or '.join(names)}, transpose the array once outside the kernel "
         f"({names[-1]}.T), and contract its first axis in {line.file}:{line.line}",
-        gain=min(1.0, longer / run.cycles),
+        gain=min(1.0, seen.share(longer)),
         gain_source=SCHEDULE,
         knob="transposed operand",
     )

@@ -55,7 +55,6 @@ def rereads(seen: Observed) -> RuleCase | None:
         observation=_rereads_observed(seen, again),
         suggestion=f"raise the query block (rows of {query.name}'s block, now {rows}) to {rows * factor}: {factor}x "
         "fewer re-reads",
-        gain=None,
         cost=_saving(seen, again, factor) or 0.0,
         knob="query block",
         edits=(Edit(window=query.name, axis=-2, size=rows, new=rows * factor),),
@@ -105,7 +104,6 @@ def other_rereads(seen: Observed) -> RuleCase | None:
         f"{report.hbm_bytes / report.minimum_hbm_bytes:.1f}x the least possible",
         suggestion=f"double the block along the axis of the grid that {most.name} does not depend on: {most.name} "
         "is then read half as often",
-        gain=None,
         cost=_saving(seen, [most], 2) or 0.0,
         knob="block",
         edits=_doubled_beside(seen, most),
@@ -146,8 +144,7 @@ def _doubled_beside(seen: Observed, window: Window) -> tuple[Edit, ...]:
 )
 def several_calls(seen: Observed) -> RuleCase | None:
     """Several Pallas calls, each of which reads and writes its arrays in HBM, while memory binds."""
-    report, trace = seen.report, seen.evidence.trace
-    calls = len(trace.pallas_calls) if trace else 0
+    report, calls = seen.report, len(seen.calls)
     if calls < 2 or not _memory_binds(seen) or not report.hbm_bytes or not report.memory_only_seconds:
         return None
     if report.hbm_bytes < _LEAST_TRAFFIC * report.minimum_hbm_bytes:
@@ -267,7 +264,7 @@ def wide_statistics(seen: Observed) -> RuleCase | None:
     registers = 2 * wide[0].vmem_bytes / 4096 * seen.steps
     share = registers / stores * seen.slots("VSTORE") if stores else 0.0
     return RuleCase(
-        observation=f"stores use {percent(seen.slots('VSTORE'))} of their slots [simulated {seen.report.chip}], and "
+        observation=f"stores use {percent(seen.slots('VSTORE'))} of their slots {seen.simulated}, and "
         f"maximum and sum of {rows} rows are kept {wide[0].shape[-1]} times each in scratch buffers of "
         f"{' x '.join(map(str, wide[0].shape))}",
         suggestion=f"keep one of the two as {rows} x 1: a column is broadcast where it is used",
@@ -341,7 +338,6 @@ def shared_scratch(seen: Observed) -> RuleCase | None:
         observation=f"{kibibytes(used)} of {kibibytes(limit)} VMEM are taken ({percent(used / limit)}), "
         f"{kibibytes(size)} by each of several scratch buffers of {' x '.join(map(str, shape))}",
         suggestion="keep the running maximum and sum in two columns of one scratch buffer instead of a buffer each",
-        gain=None,
         knob="scratch",
     )
 
@@ -366,7 +362,6 @@ def vmem_nearly_full(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"windows and scratch take {kibibytes(used)} of {kibibytes(limit)} VMEM ({percent(used / limit)})",
         suggestion=suggestion,
-        gain=None,
         knob="VMEM limit",
         kind="compiler" if limit < whole else "scratch",
     )
@@ -388,6 +383,5 @@ def unused_limit(seen: Observed) -> RuleCase | None:
         observation=f"vmem_limit_bytes allows {kibibytes(asked)}, and about {kibibytes(needed)} are used: the default "
         f"of {kibibytes(seen.chip.scoped_vmem_bytes)} is enough",
         suggestion="leave vmem_limit_bytes out, or use the room for larger blocks",
-        gain=None,
         knob="VMEM limit",
     )

@@ -73,7 +73,7 @@ def bubbles(seen: Observed) -> RuleCase | None:
     works = "" if busy is None else f"; the {unit} works in {percent(busy)} of the cycles"
     return RuleCase(
         observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; "
-        f"{_largest_waits(seen, share)}{works} [simulated {seen.report.chip}]",
+        f"{_largest_waits(seen, share)}{works} {seen.simulated}",
         suggestion=suggestion,
         # The gain of another body is unknown: it has another schedule and other registers. Splitting the block into two
         # pieces saved 0.3 of the bubbles in the median, and once more than all of them (benchmarks/RULES.md).
@@ -142,7 +142,7 @@ def dma_waits(seen: Observed) -> RuleCase | None:
     cycles = count(round(share * seen.seconds * seen.run.clock_hz))
     observation = (
         f"the core waits for DMA {percent(share)} of the time ({by_operand}{cycles} cycles) "
-        f"[simulated {seen.report.chip}], though the arithmetic takes longer than the transfers"
+        f"{seen.simulated}, though the arithmetic takes longer than the transfers"
     )
     single = [window.name for window in seen.inputs if window.buffers == 1 and (window.fetches or 0) > 1]
     if single:
@@ -205,7 +205,6 @@ def short_steps(seen: Observed) -> RuleCase | None:
             suggestion="take several of these blocks in a step: pass each array once for each block, with a separate "
             "index map, or leave the arrays in pl.ANY and copy the next step's blocks with pltpu.make_async_copy "
             "while this one computes",
-            gain=None,
             # Attempt 2 of examples/paged-decode-v6e did this and took 66 % less time; the whole gap is a loose bound.
             cost=gap,
             weight=0.5,
@@ -250,9 +249,9 @@ def fill_and_drain(seen: Observed) -> RuleCase | None:
         return None
     return RuleCase(
         observation=f"filling and draining the pipeline takes {percent(ends)} of the cycles "
-        f"[simulated {seen.report.chip}]: the grid has only {seen.steps} steps of {seconds(seen.seconds / seen.steps)}"
+        f"{seen.simulated}: the grid has only {seen.steps} steps of {seconds(seen.seconds / seen.steps)}"
         if seen.steps
-        else f"filling and draining the pipeline takes {percent(ends)} of the cycles [simulated {seen.report.chip}]",
+        else f"filling and draining the pipeline takes {percent(ends)} of the cycles {seen.simulated}",
         suggestion=both_ways,
         # `cost` is the saving of half a block at the ends; the cost of the additional steps is unknown.
         gain=None,
@@ -344,14 +343,13 @@ def small_call(seen: Observed) -> RuleCase | None:
     launch = sum(seen.parts("launch").values())
     if seen.report.regime != "latency-bound" or launch < 2 * _NOTABLE_SHARE or not seen.run:
         return None
-    trace = seen.evidence.trace
-    calls = len(trace.pallas_calls) if trace else 0
+    calls = len(seen.calls)
     suggestion = "merge the Pallas calls into one: start-up and end of each call take time"
     if calls <= 1:
         suggestion = "keep the kernel and give each call more work (batch, heads): launch then takes a smaller share"
     return RuleCase(
         observation=f"latency-bound: {percent(launch)} of {seconds(seen.seconds)} is launch (Pallas calls: {calls}, "
-        f"ops: {len(seen.run.ops)}) [simulated {seen.report.chip}]",
+        f"ops: {len(seen.run.ops)}) {seen.simulated}",
         suggestion=suggestion,
         gain=launch * (1 - 1 / calls) if calls > 1 else launch,
         gain_source=SCHEDULE,

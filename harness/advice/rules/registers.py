@@ -1,10 +1,9 @@
 """Rules on vector registers: spills, jumps of spills between attempts, passes over the scores that cause spills."""
 
-from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, RuleCase, rule
 from harness.advice.score_block import SCORE_BLOCK
-from harness.records import Edit, LineTime, Row
+from harness.records import Edit, Row
 from harness.units import count, decimal, percent, seconds
 
 # One spill or fill in twenty cycles: about as many as the load and store slots have room for next to real work.
@@ -60,19 +59,19 @@ def spill_cliff(seen: Observed) -> RuleCase | None:
 def pass_over_scores(seen: Observed) -> RuleCase | None:
     """A line that does one vector operation on every score and nothing else: mostly the softmax scale."""
     scores = score_registers(seen)
-    if seen.run is None or not seen.run.cycles or not scores:
+    if not scores:
         return None
-    for line in _lines(seen):
+    for line in seen.lines:
         units = dict(line.operations)
         once = abs(units.get("VALU", 0) / scores - 1) < 0.1
-        share = line.cycles / seen.run.cycles
+        share = seen.share(line.cycles)
         if once and not units.keys() & {"MXU", "EUP", "XLU"} and share >= _NOTABLE_SHARE:
             # If the operation takes results of the matrix unit, these are popped, stored and loaded even without the
             # operation.
             spared = units["VALU"] / sum(line.units.values()) if units.get("VPOP") else 1.0
             return RuleCase(
                 observation=f"{line.file}:{line.line} does one vector operation on every score and nothing else, and "
-                f"takes {percent(share)} of the cycles [simulated {seen.report.chip}]",
+                f"takes {percent(share)} of the cycles {seen.simulated}",
                 suggestion="if it is the softmax scale, multiply it into q before the first matmul instead: a block of "
                 "q has fewer values than its scores",
                 gain=share * spared,
@@ -93,7 +92,7 @@ def score_registers(seen: Observed) -> float | None:
         return None
     # Two matmuls of 2 FLOPs for each score and element of a head.
     multiplied = seen.run.mxu_flops / (4 * seen.inputs[0].array.shape[-1]) / seen.chip.cores / _REGISTER_VALUES
-    exponentials = sum(line.exponentials for line in _lines(seen))
+    exponentials = sum(line.exponentials for line in seen.lines)
     needed = seen.evidence.problem.work.exponentials / seen.chip.cores / _REGISTER_VALUES
     return max(needed, min(multiplied, exponentials)) if exponentials else multiplied
 
@@ -105,17 +104,11 @@ def computed_scores(seen: Observed) -> float | None:
     float32 results of the matrix unit: a line pops far more of them than there are exponentials.
     """
     needed = seen.evidence.problem.work.exponentials / seen.chip.cores / _REGISTER_VALUES
-    lines = _lines(seen)
-    made = sum(line.exponentials for line in lines)
-    popped = max((line.units.get("VPOP", 0) - line.units.get("EUP", 0) for line in lines), default=0)
+    made = sum(line.exponentials for line in seen.lines)
+    popped = max((line.units.get("VPOP", 0) - line.units.get("EUP", 0) for line in seen.lines), default=0)
     if seen.chip.has_bfloat16_units and popped > _PACKED * made:
         made *= 2
     return made / needed if seen.is_attention and 0 < needed <= made else None
-
-
-def _lines(seen: Observed) -> tuple[LineTime, ...]:
-    breakdown = seen.run.breakdown if seen.run else None
-    return lines_of_source(breakdown) if breakdown else ()
 
 
 @rule("spills", "constants", CAUSES, "register spills come first among the causes of a gap", keeps_traffic=True)
@@ -135,7 +128,7 @@ def spills(seen: Observed) -> RuleCase | None:
     cost = f"; they take at least {percent(shares.spill_fraction)} of the cycles" if shares else ""
     observation = (
         f"{count(run.executed_spills)} register spills and {count(run.executed_fills)} fills executed, "
-        f"{rate:.2f} per cycle{cost} [simulated {seen.report.chip}]"
+        f"{rate:.2f} per cycle{cost} {seen.simulated}"
     )
     block = seen.counter(SCORE_BLOCK)
     if block is not None and block.remark:
@@ -162,7 +155,7 @@ def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
     alone = pass_over_scores.look(seen)
     if alone is not None:
         return f"save one pass over the scores: {alone.observation}; {alone.suggestion}", "scores", "body", alone.gain
-    lines = [line for line in _lines(seen) if line.spilled_bytes and not dict(line.operations).get("MXU")]
+    lines = [line for line in seen.lines if line.spilled_bytes and not dict(line.operations).get("MXU")]
     if seen.is_attention and lines:
         line = max(lines, key=lambda line: line.spilled_bytes)
         moved = f" ({decimal(line.spilled_bytes / seen.steps, 'B')} a step)" if seen.steps else ""
@@ -170,7 +163,7 @@ def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
             f"save one pass over the scores: of the lines without a matmul, {line.file}:{line.line} spills "
             f"most{moved}; do its work on a smaller operand, or fold it into the line that uses its result"
         )
-        return words, "scores", "body", line.cycles / seen.run.cycles if seen.run and seen.run.cycles else None
+        return words, "scores", "body", seen.share(line.cycles)
     slower = _slower_with_fewer(seen)
     if seen.is_attention and slower:
         words = (

@@ -48,7 +48,7 @@ class RuleCase:
 
     observation: str
     suggestion: str
-    gain: float | None
+    gain: float | None = None
     gain_source: str = ROOFLINE
     knob: str = ""
     kind: Kind | None = None
@@ -83,14 +83,6 @@ def rule(
     )
 
 
-def best_of(finding: RuleCase, simulated: Sequence[SimulatedEdits]) -> SimulatedEdits | None:
-    """The fastest of the simulated edits that follow the advice, or None if no edit with a time follows it."""
-    applicable = [
-        edit for edit in simulated if edit.time_ratio is not None and not set(edit.edits).isdisjoint(finding.edits)
-    ]
-    return min(applicable, key=lambda edit: edit.time_ratio or 0.0, default=None)
-
-
 def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[SimulatedEdits] = ()) -> Hint:
     """The hint for the case `finding`, with the gain of the fastest simulated edit, otherwise with a bound on the gain.
 
@@ -107,7 +99,11 @@ def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[Simu
         room = min(room, max(0.0, 1 - (seen.report.bandwidth_util or 0.0)))
     if gain is not None and gain > room:
         gain, source = room, ROOFLINE
-    best = best_of(finding, simulated)
+    # The fastest of the simulated edits that follow the advice.
+    timed = [
+        edit for edit in simulated if edit.time_ratio is not None and not set(edit.edits).isdisjoint(finding.edits)
+    ]
+    best = min(timed, key=lambda edit: edit.time_ratio or 0.0, default=None)
     if best is not None and best.time_ratio is not None:
         gain, source = 1 - best.time_ratio, f"{SIMULATED_EDIT}: {best.words}"
     kind = finding.kind or rule.kind

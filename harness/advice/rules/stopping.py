@@ -107,7 +107,6 @@ def plateau(seen: Observed) -> RuleCase | None:
         "the roofline",
         suggestion="change the kind of idea: `results` lists the earlier attempts, and the report shows where the time "
         "goes",
-        gain=None,
         knob="plateau",
         comes_first=True,
     )

@@ -1,6 +1,5 @@
 """Rules about the vector units: the most used unit, stalls for busy units, work that does not overlap with matmuls."""
 
-from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
 from harness.advice.rules.block_edits import SHORT_STEP_SECONDS, doubling_edits, larger_key_block, raise_words
 from harness.advice.rules.matrix import SATURATED_MXU
@@ -38,7 +37,7 @@ def cross_lane(seen: Observed) -> RuleCase | None:
         return None
     return RuleCase(
         observation=f"the schedule waits {percent(share)} of the cycles for the cross-lane unit (XLU), which row "
-        f"maxima and row sums go through [simulated {seen.report.chip}]",
+        f"maxima and row sums go through {seen.simulated}",
         suggestion="compute the scores transposed (K Q^T), so that maximum and sum run along the second-to-last "
         "axis: plain vector operations",
         gain=share,
@@ -68,7 +67,6 @@ def unit_stalls(seen: Observed) -> RuleCase | None:
         observation=f"the schedule waits for busy units {percent(share)} of the time (simulated) while the MXU is busy "
         f"only {percent(mxu)} of it",
         suggestion=f"{raise_words(larger)}: each rescaling of the accumulator then serves more scores",
-        gain=None,
         cost=min(share, 1 - mxu),
         knob="key block",
         edits=(larger,),
@@ -149,11 +147,7 @@ def vector_bound(seen: Observed) -> RuleCase | None:
     # Removed operations free only their own slots if the rest of the schedule stays as it is.
     gain = valu * min(1.0, fewer / per_value) if per_value else None
     return RuleCase(
-        observation=f"{observation} [simulated {seen.report.chip}]",
-        suggestion=suggestion,
-        gain=gain,
-        gain_source=SCHEDULE,
-        knob=knob,
+        observation=f"{observation} {seen.simulated}", suggestion=suggestion, gain=gain, gain_source=SCHEDULE, knob=knob
     )
 
 
@@ -162,21 +156,19 @@ def vector_bound(seen: Observed) -> RuleCase | None:
 )
 def exp_bound(seen: Observed) -> RuleCase | None:
     """The lines with exponentials take over a tenth of the time, while the matrix unit has time to spare."""
-    run = seen.run
-    if run is None or not run.cycles or not run.breakdown or seen.used("MXU") >= _BINDING_SLOTS:
-        return None
-    if not seen.has_exp_left:
+    if seen.used("MXU") >= _BINDING_SLOTS or not seen.has_exp_left:
         return None
     # If a line has many reciprocals for each exponential, the exponential is not its main work.
-    lines = [line for line in lines_of_source(run.breakdown) if 2 * line.exponentials > line.units.get("EUP", 0)]
-    share = sum(line.cycles for line in lines) / run.cycles
+    lines = [line for line in seen.lines if 2 * line.exponentials > line.units.get("EUP", 0)]
+    cycles = sum(line.cycles for line in lines)
+    share = seen.share(cycles)
     if share <= _MUCH_EXP:
         return None
     hottest = max(lines, key=lambda line: line.cycles)
     return RuleCase(
         observation=f"the lines with exponentials take {percent(share)} of the cycles, "
-        f"{_at(hottest, share * run.cycles)}, while the MXU is busy in {percent(seen.used('MXU'))} of the cycles "
-        f"[simulated {seen.report.chip}]",
+        f"{_at(hottest, cycles)}, while the MXU is busy in {percent(seen.used('MXU'))} of the cycles "
+        f"{seen.simulated}",
         suggestion=(
             "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score"
             if seen.is_attention
@@ -201,17 +193,15 @@ def exp_bound(seen: Observed) -> RuleCase | None:
 )
 def divisions(seen: Observed) -> RuleCase | None:
     """The lines that divide take over a tenth of the time."""
-    run = seen.run
-    if run is None or not run.cycles or not run.breakdown:
-        return None
-    lines = [line for line in lines_of_source(run.breakdown) if _is_division(line)]
-    share = sum(line.cycles for line in lines) / run.cycles
+    lines = [line for line in seen.lines if _is_division(line)]
+    cycles = sum(line.cycles for line in lines)
+    share = seen.share(cycles)
     if share <= _MUCH_EXP:
         return None
     hottest = max(lines, key=lambda line: line.cycles)
     return RuleCase(
-        observation=f"the lines that divide take {percent(share)} of the cycles, {_at(hottest, share * run.cycles)} "
-        f"[simulated {seen.report.chip}]",
+        observation=f"the lines that divide take {percent(share)} of the cycles, {_at(hottest, cycles)} "
+        f"{seen.simulated}",
         suggestion=(
             "divide once at the end, after the last key block: until then keep numerator and sum apart; "
             if seen.is_attention
@@ -258,7 +248,6 @@ def both_low(seen: Observed) -> RuleCase | None:
         observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both low: bubbles or overhead, in "
         f"{seen.steps:,} grid steps {seen.label}",
         suggestion="double the block along the axis with the most steps: fewer, longer steps",
-        gain=None,
         knob="block",
         edits=doubling_edits(seen),
     )
@@ -266,9 +255,8 @@ def both_low(seen: Observed) -> RuleCase | None:
 
 def _busiest_line(seen: Observed) -> str:
     """Names the line with the most vector operations and their number per attention score; "" if either is unknown."""
-    scores, breakdown = score_registers(seen), seen.run.breakdown if seen.run else None
-    lines = lines_of_source(breakdown) if breakdown else ()
-    line = max(lines, key=lambda each: each.units.get("VALU", 0), default=None)
+    scores = score_registers(seen)
+    line = max(seen.lines, key=lambda each: each.units.get("VALU", 0), default=None)
     if not scores or line is None:
         return ""
     return f"{line.file}:{line.line} has {line.units.get('VALU', 0) / scores:.1f} of them"

@@ -26,20 +26,11 @@ class Assignment:
 
 # Functions that start JAX's backends, which read XLA_FLAGS and LIBTPU_INIT_ARGS then and never again. Calls of
 # jax.numpy and jax.random start them too.
-_STARTS = frozenset(
-    (
-        "jax.devices",
-        "jax.local_devices",
-        "jax.device_count",
-        "jax.local_device_count",
-        "jax.default_backend",
-        "jax.process_index",
-        "jax.process_count",
-        "jax.device_put",
-        "jax.make_mesh",
-        "jax.block_until_ready",
-    )
-)
+_STARTING = """
+devices local_devices device_count local_device_count default_backend process_index process_count device_put make_mesh
+block_until_ready
+"""
+_STARTS = frozenset(f"jax.{name}" for name in _STARTING.split())
 _START_BY_PREFIX = ("jax.numpy.", "jax.random.")
 # Facts about types need no backend.
 _NO_START = frozenset(
@@ -62,8 +53,13 @@ def steps(tree: ast.Module, is_watched: Callable[[str], bool]) -> Iterator[Assig
     environments of other processes only watched variables count.
     """
     walk = _Walk(is_watched)
-    yield from walk.body(tree.body, is_certain=True)
-    yield from walk.uncalled()
+    yield from walk.body(tree.body)
+    # What the module itself does not call may run or not.
+    walk.is_certain = False
+    while walk.functions:
+        started = walk.started_in, walk.started_by
+        yield from walk.body(walk.functions.pop(next(iter(walk.functions))).body)
+        walk.started_in, walk.started_by = started
 
 
 class _Walk:
@@ -71,6 +67,7 @@ class _Walk:
 
     def __init__(self, is_watched: Callable[[str], bool]) -> None:
         self.is_watched = is_watched
+        self.is_certain = True
         self.names: dict[str, str] = {}
         # The program's environment (""), and those that it makes for other processes, by their names.
         self.environments: dict[str, dict[str, str]] = {"": {}}
@@ -85,7 +82,7 @@ class _Walk:
         self.started_in: int | None = None
         self.started_by = ""
 
-    def body(self, statements: Iterable[ast.stmt], *, is_certain: bool) -> Iterator[Assignment]:
+    def body(self, statements: Iterable[ast.stmt]) -> Iterator[Assignment]:
         for statement in statements:
             self._note_names(statement)
             if isinstance(statement, _Function):
@@ -96,38 +93,31 @@ class _Walk:
                     if isinstance(method, _Function):
                         self.functions[f"{statement.name}.{method.name}"] = method
                 continue
-            yield from self._calls(statement, is_certain)
-            yield from self._assignments(statement, is_certain)
-            yield from self._blocks(statement, is_certain)
+            yield from self._calls(statement)
+            yield from self._assignments(statement)
+            yield from self._blocks(statement)
 
-    def uncalled(self) -> Iterator[Assignment]:
-        """The assignments in functions that the module itself does not call."""
-        while self.functions:
-            started = self.started_in, self.started_by
-            yield from self.body(self.functions.pop(next(iter(self.functions))).body, is_certain=False)
-            self.started_in, self.started_by = started
-
-    def _blocks(self, statement: ast.stmt, is_certain: bool) -> Iterator[Assignment]:
+    def _blocks(self, statement: ast.stmt) -> Iterator[Assignment]:
         is_main = isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"
-        certain = is_certain and (is_main or isinstance(statement, ast.With))
-        started = self.started_in, self.started_by
+        outside, started = self.is_certain, (self.started_in, self.started_by)
+        self.is_certain = outside and (is_main or isinstance(statement, ast.With))
         for block in (
             getattr(statement, "body", ()),
             *(handler.body for handler in getattr(statement, "handlers", ())),
             getattr(statement, "orelse", ()),
             getattr(statement, "finalbody", ()),
         ):
-            yield from self.body(block, is_certain=certain)
+            yield from self.body(block)
             if isinstance(statement, ast.If) and not is_main:
                 self.started_in, self.started_by = started
+        self.is_certain = outside
 
     def _note_names(self, statement: ast.stmt) -> None:
         """Records imports, the line of the first import of JAX, and compiled functions."""
         if isinstance(statement, ast.Import):
             for alias in statement.names:
-                self.modules[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
+                top = alias.name.partition(".")[0]
+                self.modules[alias.asname or top] = alias.name if alias.asname else top
         elif isinstance(statement, ast.ImportFrom):
             for alias in statement.names:
                 self.modules[alias.asname or alias.name] = f"{statement.module}.{alias.name}"
@@ -145,7 +135,7 @@ class _Walk:
             return self._is_compiled(node.func) or any(self._is_compiled(part) for part in node.args[:1])
         return isinstance(node, (ast.Name, ast.Attribute)) and self._full_name(node) in _COMPILED
 
-    def _calls(self, statement: ast.stmt, is_certain: bool) -> Iterator[Assignment]:
+    def _calls(self, statement: ast.stmt) -> Iterator[Assignment]:
         """The assignments in functions that this statement calls; notes the line that starts a backend."""
         nodes = [
             node for name, node in ast.iter_fields(statement) if name not in ("body", "handlers", "orelse", "finalbody")
@@ -162,7 +152,7 @@ class _Walk:
                         self.started_by = "a compiled function is called"
                 function = self.functions.pop(name, None) if name not in self.compiled else None
                 if function is not None:
-                    yield from self.body(function.body, is_certain=is_certain)
+                    yield from self.body(function.body)
 
     def _full_name(self, function: ast.expr) -> str:
         """The full name of a called function: `jax.numpy.ones` for `jnp.ones`."""
@@ -178,69 +168,66 @@ class _Walk:
             return f"JAX has already started its backend in line {self.started_in} ({self.started_by})"
         return ""
 
-    def _assignments(self, statement: ast.stmt, is_certain: bool) -> Iterator[Assignment]:
+    def _assignments(self, statement: ast.stmt) -> Iterator[Assignment]:
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
-                yield from self._assign(target, statement.value, is_certain, add=False)
+                yield from self._assign(target, statement.value)
         elif isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
-            yield from self._assign(statement.target, statement.value, is_certain, add=True)
+            yield from self._assign(statement.target, statement.value, add=True)
         elif isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.BitOr):
-            yield from self._set_pairs(statement.target, [statement.value], [], statement.lineno, is_certain)
+            if (holder := self._environment(statement.target)) is not None:
+                yield from self._set_pairs(holder, [statement.value], [], statement.lineno)
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            yield from self._assign(statement.target, statement.value, is_certain, add=False)
+            yield from self._assign(statement.target, statement.value)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            yield from self._call(statement.value, is_certain)
+            yield from self._call(statement.value)
         elif isinstance(statement, (ast.Return, ast.Expr, ast.With)):
-            yield from self._other_environments(statement, is_certain)
+            yield from self._other_environments(statement)
 
-    def _assign(self, target: ast.expr, value: ast.expr, is_certain: bool, *, add: bool) -> Iterator[Assignment]:
+    def _assign(self, target: ast.expr, value: ast.expr, *, add: bool = False) -> Iterator[Assignment]:
         if isinstance(target, ast.Name):
             if self._environment(value) == "":
                 self.aliases.add(target.id)
                 return
             if self._holds_environment(value):
                 self.environments[target.id] = {}
-                yield from self._other_environments(value, is_certain, target.id)
+                yield from self._other_environments(value, target.id)
                 return
-            yield from self._other_environments(value, is_certain)
+            yield from self._other_environments(value)
             try:
                 text = self._text(value)
                 self.names[target.id] = self.names[target.id] + text if add else text
             except (_Unread, KeyError):
                 self.names.pop(target.id, None)
         elif isinstance(target, ast.Subscript) and (holder := self._environment(target.value)) is not None:
-            yield self._set(target.slice, value, target.lineno, is_certain, add=add, holder=holder)
+            yield self._set(target.slice, value, target.lineno, add=add, holder=holder)
         elif isinstance(target, ast.Subscript) and self._is_watched_key(target.slice):
             # A dictionary with such a key is an environment, whoever made it.
             holder = ast.unparse(target.value)
             self.environments.setdefault(holder, {})
-            yield self._set(target.slice, value, target.lineno, is_certain, add=add, holder=holder)
+            yield self._set(target.slice, value, target.lineno, add=add, holder=holder)
         else:
-            yield from self._other_environments(value, is_certain)
+            yield from self._other_environments(value)
 
-    def _call(self, call: ast.Call, is_certain: bool) -> Iterator[Assignment]:
+    def _call(self, call: ast.Call) -> Iterator[Assignment]:
         function = call.func
         name = self._full_name(function)
+        holder = self._environment(function.value) if isinstance(function, ast.Attribute) else None
+        method = function.attr if isinstance(function, ast.Attribute) and holder is not None else ""
         if name == "os.putenv" and len(call.args) == 2:
-            yield self._put(call, is_certain)
-            return
-        if isinstance(function, ast.Attribute) and (holder := self._environment(function.value)) is not None:
-            if function.attr == "setdefault" and len(call.args) == 2:
-                yield self._set(call.args[0], call.args[1], call.lineno, is_certain, add=False, holder=holder)
-                return
-            if function.attr == "update":
-                yield from self._set_pairs(function.value, call.args, call.keywords, call.lineno, is_certain)
-                return
-        if name.endswith("config.update") and len(call.args) == 2:
+            yield self._put(call)
+        elif holder is not None and method == "setdefault" and len(call.args) == 2:
+            yield self._set(call.args[0], call.args[1], call.lineno, holder=holder)
+        elif holder is not None and method == "update":
+            yield from self._set_pairs(holder, call.args, call.keywords, call.lineno)
+        elif name.endswith("config.update") and len(call.args) == 2:
             option = call.args[0]
             if isinstance(option, ast.Constant) and isinstance(option.value, str) and option.value.startswith("jax_"):
                 # An option of JAX and its variable are one setting.
-                option_set = self._set(
-                    ast.Constant(option.value.upper()), call.args[1], call.lineno, is_certain, add=False
-                )
+                option_set = self._set(ast.Constant(option.value.upper()), call.args[1], call.lineno)
                 yield replace(option_set, too_late="")
-            return
-        yield from self._other_environments(call, is_certain)
+        else:
+            yield from self._other_environments(call)
 
     def _environment(self, node: ast.expr) -> str | None:
         """The name of the environment that an expression stands for ("": the program's own), or None."""
@@ -266,16 +253,14 @@ class _Walk:
                 self._environment(part) is not None if key is None else self._is_watched_key(key)
                 for key, part in zip(value.keys, value.values, strict=True)
             )
-        return (
-            isinstance(value, ast.BinOp)
-            and isinstance(value.op, ast.BitOr)
-            and (self._holds_environment(value.left) or self._holds_environment(value.right))
-        )
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr):
+            return self._holds_environment(value.left) or self._holds_environment(value.right)
+        return False
 
     def _is_watched_key(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Constant) and isinstance(node.value, str) and self.is_watched(node.value)
 
-    def _other_environments(self, node: ast.AST, is_certain: bool, holder: str | None = None) -> Iterator[Assignment]:
+    def _other_environments(self, node: ast.AST, holder: str | None = None) -> Iterator[Assignment]:
         """The watched variables in an expression's dictionaries: environments of processes that it starts."""
         for inner in ast.walk(node):
             if isinstance(inner, ast.Dict):
@@ -290,16 +275,14 @@ class _Walk:
             name = holder if holder is not None else f"line {inner.lineno}, column {inner.col_offset}"
             self.environments.setdefault(name, {})
             for key, value in watched:
-                yield self._set(key, value, key.lineno, is_certain, add=False, holder=name)
+                yield self._set(key, value, key.lineno, holder=name)
 
     def _set_pairs(
-        self, target: ast.expr, args: list[ast.expr], keywords: list[ast.keyword], line: int, is_certain: bool
+        self, holder: str, args: list[ast.expr], keywords: list[ast.keyword], line: int
     ) -> Iterator[Assignment]:
-        holder = self._environment(target)
-        if holder is not None:
-            for key, value in self._pairs(args, keywords):
-                if not holder or self._is_watched_key(key):
-                    yield self._set(key, value, line, is_certain, add=False, holder=holder)
+        for key, value in self._pairs(args, keywords):
+            if not holder or self._is_watched_key(key):
+                yield self._set(key, value, line, holder=holder)
 
     def _pairs(self, args: list[ast.expr], keywords: list[ast.keyword]) -> Iterator[tuple[ast.expr, ast.expr]]:
         for argument in args:
@@ -311,9 +294,7 @@ class _Walk:
             if keyword.arg is not None:
                 yield ast.Constant(keyword.arg, lineno=keyword.value.lineno, col_offset=0), keyword.value
 
-    def _set(
-        self, key: ast.expr, value: ast.expr, line: int, is_certain: bool, *, add: bool, holder: str = ""
-    ) -> Assignment:
+    def _set(self, key: ast.expr, value: ast.expr, line: int, *, add: bool = False, holder: str = "") -> Assignment:
         try:
             name = self._text(key)
         except _Unread:
@@ -328,15 +309,15 @@ class _Walk:
             line=line,
             name=name,
             value=variables[name],
-            is_certain=is_certain,
+            is_certain=self.is_certain,
             too_late="" if holder else self._too_late(name),
             scope=list(self.environments).index(holder),
         )
 
-    def _put(self, call: ast.Call, is_certain: bool) -> Assignment:
+    def _put(self, call: ast.Call) -> Assignment:
         """The assignment that os.putenv makes: it sets what libtpu reads, and leaves os.environ as it is."""
         seen_by_python = dict(self.environments[""])
-        step = self._set(call.args[0], call.args[1], call.lineno, is_certain, add=False)
+        step = self._set(call.args[0], call.args[1], call.lineno)
         self.environments[""] = seen_by_python
         unreached = ""
         if step.name.startswith("JAX_"):

@@ -31,7 +31,7 @@ def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
         head = git.commit_of(repository, "HEAD") or ""
         obstacle = _obstacle(place, recording, head)
         if obstacle:
-            journal.clear(journal.path(place))
+            journal.clear(place)
             raise RatchetError(
                 "branch-moved",
                 f"attempt {recording.number} belongs on the branch, but {obstacle}, so the branch was left alone. The "
@@ -44,15 +44,9 @@ def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
         data = git.file_at(repository, recording.log_commit, RECORD_NAME) or b""
         where = f"log commit {recording.log_commit[:12]}"
         attempt, row = codec.decode_attempt(data, where), codec.decode_attempt_row(data, where)
-        sign = git.is_set(repository, "commit.gpgsign", False)
-        new = write.write_commit(repository, tree, (head,), messages.accept_message(attempt, row), sign=sign)
-        try:
-            write.move_ref(repository, recording.branch, new, head, f"ratchet: accept attempt {recording.number}")
-        except RatchetError as error:
-            if error.kind != "ref-moved":
-                raise
-            continue
-        return new, sentences
+        new = write.write_commit(repository, tree, (head,), messages.accept_message(attempt, row))
+        if write.moves_ref(repository, recording.branch, new, head, f"ratchet: accept attempt {recording.number}"):
+            return new, sentences
     raise RatchetError(
         "ref-moved",
         f"{recording.branch} moved {_RACES} times while attempt {recording.number} was committed; the next command "
@@ -110,13 +104,13 @@ def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, g
             sentences.append(f"not committed: {error}")
             continue
         blob = write.write_blob(place.repository, data, f"{place.experiments}/{name}")
-        changes[f"{place.experiments}/{name}"] = git.TreeEntry(mode="100644", blob=blob)
+        changes[f"{place.experiments}/{name}"] = git.TreeEntry(blob=blob)
     for name in notes.FILES:
         path = place.experiments_directory / name
         if path.is_file() and not path.is_symlink():
             blob = write.write_blob(place.repository, path.read_bytes(), f"{place.experiments}/{name}")
             if name not in committed or committed[name].blob != blob:
-                changes[f"{place.experiments}/{name}"] = git.TreeEntry(mode="100644", blob=blob)
+                changes[f"{place.experiments}/{name}"] = git.TreeEntry(blob=blob)
     return changes, sentences
 
 

@@ -8,7 +8,7 @@ from harness.ledger import experiments, git, packed
 from harness.ledger.codec import RecordError, decode_attempt
 from harness.ledger.history import Accepted, accepted_at_head, attempt, candidate_at, committed_names
 from harness.ledger.paths import Place
-from harness.records import TITLE_MOVES, Attempt, Kind
+from harness.records import TITLE_MOVES, Attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +90,8 @@ def _holder_by_files(place: Place, head_blob: str | None, undone: set[int]) -> T
         return None
     filed = _filed(place, undone)
     head = candidate_at(place, "HEAD")
-    head_sha256 = None if head is None else head.sha256
     for attempt_ in filed:
-        if attempt_.kernel_sha256 == head_sha256:
+        if head is not None and attempt_.kernel_sha256 == head.sha256:
             return TitleHolder(attempt=attempt_, commit=None, blob=head_blob)
     return TitleHolder(attempt=filed[0], commit=None, blob=None) if filed else None
 
@@ -100,21 +99,13 @@ def _holder_by_files(place: Place, head_blob: str | None, undone: set[int]) -> T
 def _filed(place: Place, undone: set[int]) -> list[Attempt]:
     """The accepted attempts in files at HEAD that still count and are not in `undone`, the newest first."""
     attempts = [attempt_ for attempt_ in _attempts_at_head(place) if attempt_.contest == place.name]
-    displaced = {
-        attempt_.champion.attempt
-        for attempt_ in attempts
-        if _is_accepted(attempt_, "undo") and attempt_.champion is not None
+    accepted = [attempt_ for attempt_ in attempts if attempt_.verdict.outcome == "accept"]
+    displaced = undone | {
+        attempt_.champion.attempt for attempt_ in accepted if attempt_.kind == "undo" and attempt_.champion is not None
     }
-    displaced |= {
-        number for attempt_ in attempts if attempt_.revocation is not None for number in attempt_.revocation.revoked
-    }
-    accepted = (
-        attempt_ for attempt_ in attempts if attempt_.verdict.outcome == "accept" and attempt_.kind not in TITLE_MOVES
-    )
-    return sorted(
-        (attempt_ for attempt_ in accepted if attempt_.number not in undone | displaced),
-        key=lambda attempt_: -attempt_.number,
-    )
+    displaced = displaced.union(*(attempt_.revocation.revoked for attempt_ in attempts if attempt_.revocation))
+    titles = (each for each in accepted if each.kind not in TITLE_MOVES and each.number not in displaced)
+    return sorted(titles, key=lambda title: -title.number)
 
 
 def _attempts_at_head(place: Place) -> Iterator[Attempt]:
@@ -128,7 +119,3 @@ def _attempts_at_head(place: Place) -> Iterator[Attempt]:
     for record in file.records if file else ():
         with contextlib.suppress(RecordError):
             yield decode_attempt(record.document(), record.where)
-
-
-def _is_accepted(attempt: Attempt, kind: Kind) -> bool:
-    return attempt.verdict.outcome == "accept" and attempt.kind == kind

@@ -59,7 +59,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLACE = ("commit", "is_on_branch")
 _without_place = attrgetter(*(field.name for field in dataclasses.fields(Row) if field.name not in _PLACE))
 _Record = TypeVar("_Record")
-_Plain = TypeVar("_Plain", bound="_WithSchema")
+_Plain = TypeVar("_Plain", bound="WithSchema")
 
 
 class RecordError(RatchetError):
@@ -127,7 +127,7 @@ def decode_attempt_row(data: bytes, where: str) -> Row:
 def schema_of(data: bytes) -> int:
     """The schema of a document that can be decoded."""
     with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(data, type=_WithSchema).schema
+        return msgspec.json.decode(data, type=WithSchema).schema
     return int(_parsed(data, "a record")["schema"])
 
 
@@ -159,7 +159,7 @@ def encode_row(row: Row) -> str:
 def decode_row(line: str, where: str) -> Row:
     """The row in `line`. Raises RecordError with `where` and the fault."""
     data = line.encode("utf-8", "surrogatepass")
-    if _as_it_is(data, _WithSchema) is not None:
+    if _as_it_is(data, WithSchema) is not None:
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return msgspec.json.decode(data, type=Row)
     document = _parsed(data, where)
@@ -201,11 +201,13 @@ def built_document(schema: int, record: object) -> dict[str, Any]:
     return {"schema": schema, **_built(record)}
 
 
-class _WithSchema(msgspec.Struct):
+class WithSchema(msgspec.Struct):
+    """Any document, as far as its schema."""
+
     schema: int
 
 
-class _WithRow(_WithSchema):
+class _WithRow(WithSchema):
     row: Row
 
 
@@ -244,10 +246,15 @@ def _check_schema(document: dict[str, Any], where: str) -> None:
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise RecordError("foreign-record", f"{where} is not a record of the ratchet: it has no schema number")
     if schema > SCHEMA:
-        raise RecordError(
-            "newer-record",
-            f"{where} is from a newer version (schema {schema}, this one reads up to {SCHEMA}): update the ratchet",
-        )
+        raise newer(schema, where)
+
+
+def newer(schema: int, where: str) -> RecordError:
+    """The error for a document of a schema that is not known yet."""
+    return RecordError(
+        "newer-record",
+        f"{where} is from a newer version (schema {schema}, this one reads up to {SCHEMA}): update the ratchet",
+    )
 
 
 def _convert(built: Any, kind: type[_Record], where: str) -> _Record:

@@ -68,7 +68,12 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
     notes = [
         f"attempt {number} exists more than once: two clones used this number; both are shown" for number in doubled
     ]
-    return tuple(located), (*skipped, *complaints, *notes, *map(_doubt, filter(_is_impossible, located)))
+    notes += [
+        f"attempt {row.number}: its outcome and its figures cannot all be true, so its record was edited; run fsck"
+        for row in located
+        if _is_impossible(row)
+    ]
+    return tuple(located), (*skipped, *complaints, *notes)
 
 
 def _is_impossible(row: Row) -> bool:
@@ -79,10 +84,6 @@ def _is_impossible(row: Row) -> bool:
         or (row.util is not None and row.util > 1)
         or (row.gap_fraction is not None and row.gap_fraction < 0)
     )
-
-
-def _doubt(row: Row) -> str:
-    return f"attempt {row.number}: its outcome and its figures cannot all be true, so its record was edited; run fsck"
 
 
 def _has_branch_commit(row: Row) -> bool:
@@ -151,11 +152,6 @@ def packed_files(place: Place) -> tuple[tuple[packed.Packed, ...], tuple[RecordE
         at_head = packed.at_head(place)
         return () if at_head is None else (at_head,), (error,)
     return files, tuple(complaint for file in files for complaint in file.complaints)
-
-
-def packed_records(place: Place, number: int) -> Iterator[packed.Record]:
-    """The lines of an attempt in attempts.jsonl: those of the working tree, then those of HEAD."""
-    return (record for file in packed_files(place)[0] for record in file.records if record.number == number)
 
 
 def _packed_rows(place: Place, limit: int | None) -> Iterator[Row | RecordError]:
@@ -348,7 +344,7 @@ def _records(place: Place, number: int) -> Iterator[tuple[bytes | RecordError, s
         if experiments.number_of(name) == number:
             data = git.read_blobs(place.repository, (entry.blob,))[0]
             yield data or b"", f"{place.experiments}/{name} at HEAD"
-    for record in packed_records(place, number):
+    for record in (record for file in packed_files(place)[0] for record in file.records if record.number == number):
         try:
             yield record.document(), record.where
         except RecordError as error:

@@ -59,26 +59,27 @@ class Journal:
     schema: Literal[1] = 1
 
 
-def read(path: Path) -> Journal | None:
-    """The journal at `path`, or None if nothing is unfinished. Raises RatchetError `bad-journal`; the file stays."""
+def read(place: Place) -> Journal | None:
+    """The journal, or None if nothing is unfinished. Raises RatchetError `bad-journal`; the file stays."""
+    file = path(place)
     try:
-        with files.refusals_in_words(f"reading {path}"):
-            data = reading_limits.read(path) if path.exists() else None
+        with files.refusals_in_words(f"reading {file}"):
+            data = reading_limits.read(file) if file.exists() else None
         return None if data is None else msgspec.json.decode(data, type=Journal)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RatchetError(
             "bad-journal",
-            f"{path} tells of an unfinished attempt but cannot be read ({error}); it may be from a newer version. "
+            f"{file} tells of an unfinished attempt but cannot be read ({error}); it may be from a newer version. "
             "Update the ratchet, or move the file away: then nothing is finished or undone, and kernel.py stays as it "
             "is (the file's field `original` is kernel.py before the attempt, in base64)",
         ) from error
 
 
-def write(path: Path, journal: Journal) -> None:
-    """Writes `journal` to `path`, durably. Raises RatchetError `no-space` or `read-only`; the old file stays."""
-    files.write_atomically(path, msgspec.json.encode(journal))
+def write(place: Place, journal: Journal) -> None:
+    """Writes `journal`, durably. Raises RatchetError `no-space` or `read-only`; the old file stays."""
+    files.write_atomically(path(place), msgspec.json.encode(journal))
 
 
-def clear(path: Path) -> None:
+def clear(place: Place) -> None:
     """Removes the journal: nothing is unfinished any more."""
-    files.remove(path)
+    files.remove(path(place))

@@ -105,23 +105,23 @@ class Ledger:
                 f"expected {self.place.kernel_path} to be a file, got a symbolic link: replace the link by a copy of "
                 "the file",
             )
-        if self._journal() is not None:
+        if journal.read(self.place) is not None:
             raise RatchetError("unfinished", "an earlier attempt is unfinished; ./ratchet.sh status recovers it")
         branch = git.branch_or_none(self.place.repository) or ""
-        self._note(Journal(purpose=purpose, branch=branch, original=original.text))
+        journal.write(self.place, Journal(purpose=purpose, branch=branch, original=original.text))
         self._has_begun = True
 
     def restore(self, candidate: Candidate) -> None:
         """Writes each file of `candidate` atomically, with its old permissions; the candidate's hash is journalled."""
-        begun = self._journal() if self._is_locked else None
+        begun = journal.read(self.place) if self._is_locked else None
         if begun is not None:
-            self._note(recording.with_written(self.place, begun, candidate))
+            journal.write(self.place, recording.with_written(self.place, begun, candidate))
         recording.write_files(self.place, candidate)
 
     def abandon(self) -> None:
         """Ends an unrecorded attempt: kernel.py is the user's again, the journal is removed."""
         self._require_lock()
-        begun = self._journal()
+        begun = journal.read(self.place)
         if begun is not None and begun.recording is None:
             recording.undo(self.place, begun)
 
@@ -141,7 +141,7 @@ class Ledger:
         """
         self._require_lock()
         branch = git.branch_or_none(self.place.repository) or ""
-        begun = self._journal() or Journal(purpose=f"attempt {attempt.number}", branch=branch)
+        begun = journal.read(self.place) or Journal(purpose=f"attempt {attempt.number}", branch=branch)
         prepared = recording.prepare(
             self.place, attempt, row, candidate, accept=new_branch_commit, branch=begun.branch, guarded=guarded
         )
@@ -150,7 +150,7 @@ class Ledger:
             blob = write.write_blob(self.place.repository, champion.text, self.place.kernel)
             prepared = replace(prepared, restore_blob=blob)
         decided = replace(begun, recording=prepared)
-        self._note(decided)
+        journal.write(self.place, decided)
         return recording.finish(self.place, decided)
 
     def keep_notes(self, notes: Sequence[Note]) -> None:
@@ -181,12 +181,6 @@ class Ledger:
         """The sentences of `recovery.recover`, which finishes or undoes an unfinished attempt. Raises RatchetError."""
         self._require_lock()
         return recovery.recover(self.place, is_own_attempt=self._has_begun)
-
-    def _journal(self) -> Journal | None:
-        return journal.read(journal.path(self.place))
-
-    def _note(self, begun: Journal) -> None:
-        journal.write(journal.path(self.place), begun)
 
     def _require_lock(self) -> None:
         if not self._is_locked:

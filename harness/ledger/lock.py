@@ -38,7 +38,10 @@ def hold(path: Path, purpose: str) -> Iterator[None]:
                 "that process, then run again",
             ) from error
         with refusals_in_words(f"writing the lock {path}"):
-            _describe(descriptor, purpose)
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            text = json.dumps({"pid": os.getpid(), "purpose": purpose, "since": since})
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, text.encode(), 0)
         try:
             yield
         finally:
@@ -61,14 +64,6 @@ def holder(path: Path) -> str | None:
         return _holder(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _describe(descriptor: int, purpose: str) -> None:
-    text = json.dumps(
-        {"pid": os.getpid(), "purpose": purpose, "since": datetime.now(UTC).isoformat(timespec="seconds")}
-    )
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, text.encode(), 0)
 
 
 def _holder(descriptor: int) -> str:

@@ -5,7 +5,6 @@ files of two clones by taking the lines of both, as experiments/.gitattributes t
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ import msgspec
 from harness import files, reading_limits
 from harness.errors import RatchetError
 from harness.ledger import git, packed
-from harness.ledger.codec import RecordError
+from harness.ledger.codec import RecordError, WithSchema, newer
 from harness.ledger.git import write
 from harness.ledger.paths import Place
 from harness.records import Key, Note
@@ -64,12 +63,10 @@ def decode(line: str, where: str) -> Note:
     try:
         note = msgspec.json.decode(line.encode(), type=_NoteLine).note
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        schema = _schema_of(line)
-        if schema is not None and schema > SCHEMA:
-            raise RecordError(
-                "newer-record",
-                f"{where} is from a newer version (schema {schema}, this one reads up to {SCHEMA}): update the ratchet",
-            ) from error
+        with suppress(msgspec.DecodeError, RecursionError):
+            schema = msgspec.json.decode(line.encode("utf-8", "surrogateescape"), type=WithSchema).schema
+            if schema > SCHEMA:
+                raise newer(schema, where) from error
         raise RecordError("corrupt-record", f"{where} is not a note of the ratchet: {error}") from error
     times = (note.seconds, *(seconds for _, seconds in note.members))
     if any(seconds is not None and not 0 < seconds < math.inf for seconds in times):
@@ -121,17 +118,10 @@ def log_pending(place: Place) -> None:
             return
         blob = write.write_blob(place.repository, "".join(f"{line}\n" for line in pending).encode())
         index = place.state_directory / "index.notes"
-        entry = git.TreeEntry(mode="100644", blob=blob)
-        tree = write.write_tree(place.repository, None, {FILE_NAME: entry}, index)
-        sign = git.is_set(place.repository, "commit.gpgsign", False)
-        commit = write.write_commit(place.repository, tree, (tip,), _message(pending), sign=sign)
-        try:
-            write.move_ref(place.repository, place.log_ref, commit, tip, "ratchet: notes")
-        except RatchetError as error:
-            if error.kind != "ref-moved":
-                raise
-            continue
-        return
+        tree = write.write_tree(place.repository, None, {FILE_NAME: git.TreeEntry(blob=blob)}, index)
+        commit = write.write_commit(place.repository, tree, (tip,), _message(pending))
+        if write.moves_ref(place.repository, place.log_ref, commit, tip, "ratchet: notes"):
+            return
     raise RatchetError(
         "ref-moved",
         f"the notes could not be committed to {place.log_ref}: another process moved it during each of {_RACES} tries. "
@@ -226,12 +216,3 @@ def _split(data: bytes) -> list[str]:
     reading_limits.note(len(data))
     lines = data.decode("utf-8", "surrogateescape").split("\n")
     return [line.rstrip("\r") for line in lines if line.strip()]
-
-
-def _schema_of(line: str) -> int | None:
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    schema = document.get("schema") if isinstance(document, dict) else None
-    return schema if isinstance(schema, int) else None

@@ -1,8 +1,8 @@
 """The place of a contest in its repository, and the names of the ledger's files and refs."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from git import Repo
 
@@ -13,7 +13,6 @@ RECORD_NAME = "attempt.json"
 KERNEL_NAME = "kernel.py"
 PACKED_NAME = "attempts.jsonl"
 _ROOT_NAME = "root"
-_PLAIN = re.compile(r"[A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +89,7 @@ def contest_name(directory: str) -> str:
     """
     if not directory:
         return _ROOT_NAME
-    name = "".join(_encoded(sign) for sign in directory)
+    name = quote(directory, errors="surrogateescape").replace("/", "+")
+    # `quote` leaves these two alone.
+    name = name.replace(".", "%2E").replace("~", "%7E")
     return f"%{ord('r'):02X}oot" if name == _ROOT_NAME else name
-
-
-def _encoded(sign: str) -> str:
-    if sign == "/":
-        return "+"
-    return (
-        sign if _PLAIN.fullmatch(sign) else "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogateescape"))
-    )

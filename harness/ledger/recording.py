@@ -72,9 +72,9 @@ def finish(place: Place, begun: Journal) -> Recorded:
         commit, sentences = accepting.commit(place, recording)
         reports += sentences
         reports += accepting.refresh_index(place, recording, commit)
-    if not recording.accept:
+    else:
         reports += _restore_champion(place, begun, recording)
-    journal.clear(journal.path(place))
+    journal.clear(place)
     return Recorded(
         number=recording.number, log_commit=recording.log_commit, branch_commit=commit, messages=tuple(reports)
     )
@@ -84,15 +84,13 @@ def finish(place: Place, begun: Journal) -> Recorded:
 
 
 def _log_commit(place: Place, attempt: Attempt, row: Row, blobs: Mapping[str, str], before: str | None) -> str:
-    entries = {name: git.TreeEntry(mode="100644", blob=blob) for name, blob in blobs.items()}
     record = write.write_blob(place.repository, codec.encode_attempt(attempt, row))
-    entries[RECORD_NAME] = git.TreeEntry(mode="100644", blob=record)
+    entries = {name: git.TreeEntry(blob=blob) for name, blob in {**blobs, RECORD_NAME: record}.items()}
     tree = write.write_tree(place.repository, None, entries, accepting.private_index(place))
     judged = git.commit_of(place.repository, attempt.judged_against)
     # The first commit has no parent at all: first parents then lead through the log and never into the branch.
     parents = () if before is None else (before,) if judged is None else (before, judged)
-    sign = git.is_set(place.repository, "commit.gpgsign", False)
-    return write.write_commit(place.repository, tree, parents, messages.log_message(row), sign=sign)
+    return write.write_commit(place.repository, tree, parents, messages.log_message(row))
 
 
 def _first_log_commit(place: Place) -> str | None:
@@ -112,27 +110,19 @@ def _first_log_commit(place: Place) -> str | None:
 
 
 def _move_log(place: Place, begun: Journal, recording: Recording) -> None:
-    if not _is_logged(place, recording):
-        try:
-            reason = f"ratchet: attempt {recording.number}"
-            write.move_ref(place.repository, place.log_ref, recording.log_commit, recording.log_before, reason)
-        except RatchetError as error:
-            if error.kind != "ref-moved":
-                raise
-            # The log may have moved because the git command of a killed ratchet ended only now.
-            if _is_logged(place, recording):
-                return
-            undo(place, begun)
-            raise RatchetError(
-                "ref-moved",
-                f"attempt {recording.number} was not recorded: the log {place.log_ref} moved meanwhile (another "
-                "worktree, or a fetch). kernel.py is as you left it; run again",
-            ) from error
-
-
-def is_stored(place: Place, recording: Recording) -> bool:
-    """True if the objects that `prepare` stored are still there."""
-    return git.commit_of(place.repository, recording.log_commit) is not None
+    reason = f"ratchet: attempt {recording.number}"
+    if not (
+        _is_logged(place, recording)
+        or write.moves_ref(place.repository, place.log_ref, recording.log_commit, recording.log_before, reason)
+        # The log may have moved because the git command of a killed ratchet ended only now.
+        or _is_logged(place, recording)
+    ):
+        undo(place, begun)
+        raise RatchetError(
+            "ref-moved",
+            f"attempt {recording.number} was not recorded: the log {place.log_ref} moved meanwhile (another worktree, "
+            "or a fetch). kernel.py is as you left it; run again",
+        )
 
 
 def _is_logged(place: Place, recording: Recording) -> bool:
@@ -148,7 +138,7 @@ def undo(place: Place, begun: Journal) -> bool:
     if begun.original is not None and sha256_here(place) in begun.written_sha256:
         write_files(place, Candidate(text=begun.original))
         restored = True
-    journal.clear(journal.path(place))
+    journal.clear(place)
     return restored
 
 
@@ -247,17 +237,6 @@ def _unstage_candidate(place: Place, recording: Recording) -> None:
             write.set_index_entries(place.repository, {path: head})
         else:
             write.refresh_index(place.repository, (path,))
-
-
-def is_known(begun: Journal, sha256: str | None) -> bool:
-    """True if this is the hash of the user's original candidate or of a candidate that the ratchet wrote."""
-    original = Candidate(text=begun.original).sha256 if begun.original is not None else None
-    return sha256 in (original, *begun.written_sha256)
-
-
-def kept_original(place: Place, begun: Journal) -> str | None:
-    """Stores the user's original kernel.py as a blob and returns its id, so that it survives a later edit."""
-    return None if begun.original is None else write.write_blob(place.repository, begun.original)
 
 
 def with_written(place: Place, begun: Journal, candidate: Candidate) -> Journal:

@@ -4,9 +4,10 @@ import contextlib
 from pathlib import Path
 
 from harness import files
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import experiments, git, journal, notes, recording
-from harness.ledger.git import locks
+from harness.ledger.git import locks, write
 from harness.ledger.journal import Journal, Recording
 from harness.ledger.paths import Place
 
@@ -19,15 +20,20 @@ def recover(place: Place, *, is_own_attempt: bool) -> tuple[str, ...]:
     sentence, because the process itself reports why it gave up. Requires the ledger's lock. Raises RatchetError if the
     attempt cannot be finished yet (no space, no signing key): the journal then stays.
     """
-    remove_leftovers(place)
-    begun = journal.read(journal.path(place))
+    for leftover in leftovers(place):
+        with contextlib.suppress(OSError):
+            leftover.unlink(missing_ok=True)
+    begun = journal.read(place)
     if begun is None:
         return ()
     if begun.recording is not None:
         return _finish(place, begun, begun.recording)
-    here = recording.sha256_here(place)
-    edited = bool(begun.written_sha256) and begun.original is not None and not recording.is_known(begun, here)
-    kept = recording.kept_original(place, begun) if edited else None
+    kept = None
+    if begun.written_sha256 and begun.original is not None:
+        expected = (Candidate(text=begun.original).sha256, *begun.written_sha256)
+        if recording.sha256_here(place) not in expected:
+            # As a blob, the original kernel.py survives the edit.
+            kept = write.write_blob(place.repository, begun.original)
     restored = recording.undo(place, begun)
     what = f"{begun.purpose}, begun {begun.begun}, did not end"
     if kept is not None:
@@ -42,7 +48,7 @@ def recover(place: Place, *, is_own_attempt: bool) -> tuple[str, ...]:
 
 def _finish(place: Place, begun: Journal, decided: Recording) -> tuple[str, ...]:
     """Finishes the decided attempt of the journal `begun`, and returns sentences about it."""
-    if not recording.is_stored(place, decided):
+    if git.commit_of(place.repository, decided.log_commit) is None:
         recording.undo(place, begun)
         return (
             f"attempt {decided.number}, begun {begun.begun}, did not end and its objects are gone from git (a gc with "
@@ -52,7 +58,7 @@ def _finish(place: Place, begun: Journal, decided: Recording) -> tuple[str, ...]
     try:
         done = recording.finish(place, begun)
     except RatchetError as error:
-        if error.kind in ("branch-moved", "ref-moved") and journal.read(journal.path(place)) is None:
+        if error.kind in ("branch-moved", "ref-moved") and journal.read(place) is None:
             return (*unlocked, str(error))
         raise
     where = f"on {decided.branch}" if done.branch_commit else "in the log"
@@ -61,13 +67,6 @@ def _finish(place: Place, begun: Journal, decided: Recording) -> tuple[str, ...]
         f"attempt {decided.number}, begun {begun.begun}, was decided but not fully recorded; now it is, {where}",
         *done.messages,
     )
-
-
-def remove_leftovers(place: Place) -> None:
-    """Removes the private indexes and the half-written files of a process that was killed."""
-    for leftover in leftovers(place):
-        with contextlib.suppress(OSError):
-            leftover.unlink(missing_ok=True)
 
 
 def leftovers(place: Place) -> tuple[Path, ...]:

@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from harness.records import NOT_YET, Note, Row, Scale, ScaledRow
+
+# Figures of a row that depend on its time.
+_FIGURES = ("score", "seconds", "util", "regime", "gap_fraction")
 
 
 def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -> Scale | None:
@@ -19,12 +23,14 @@ def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -
     if title is None:
         return None
     place, digest, key = title.number, title.key_digest, title.key
+    timed = (title.kernel_sha256, title.source, title.chip)
     for row in rows:
-        if _is_of(row, title) and row.seconds is not None and row.outcome == "accept" and row.number >= place:
+        is_same = (row.kernel_sha256, row.source, row.chip) == timed
+        if is_same and row.seconds is not None and row.outcome == "accept" and row.number >= place:
             place, digest, key = row.number, row.key_digest, row.key
     for note in sorted(notes, key=lambda note: note.when):
-        is_own = (note.kernel_sha256, note.key.source, note.key.chip) == (title.kernel_sha256, title.source, title.chip)
-        if is_own and note.seconds is not None and note.after >= place:
+        is_same = (note.kernel_sha256, note.key.source, note.key.chip) == timed
+        if is_same and note.seconds is not None and note.after >= place:
             digest, key = note.key_digest, note.key
     accepted = {row.kernel_sha256 for row in titles if (row.source, row.chip) == (title.source, title.chip)}
     return Scale(
@@ -65,10 +71,6 @@ def untimed(rows: Sequence[Row], notes: Sequence[Note], key_digest: str, *, only
             yield row
 
 
-def _is_of(row: Row, title: Row) -> bool:
-    return (row.kernel_sha256, row.source, row.chip) == (title.kernel_sha256, title.source, title.chip)
-
-
 def _times(rows: Sequence[Row], notes: Sequence[Note], key_digest: str) -> dict[str, Row | Note]:
     """The figures of each kernel under a timing key, by the hash of kernel.py; a note is preferred to a row."""
     times: dict[str, Row | Note] = {
@@ -83,39 +85,18 @@ def _scaled(
 ) -> ScaledRow:
     if (row.source, row.chip) != (scale.source, scale.chip):
         return ScaledRow(row=row, then=row)
+    scaled = replace(row, key_digest=scale.key_digest, key=scale.key)
     if row.outcome == "failed":
         # If a failed kernel has a time, it is not a time for this problem.
-        return ScaledRow(row=replace(row, key_digest=scale.key_digest, key=scale.key), then=row)
+        return ScaledRow(row=scaled, then=row)
     timed = times.get(row.kernel_sha256)
     if timed is None:
-        empty = replace(
-            row,
-            key_digest=scale.key_digest,
-            key=scale.key,
-            score=None,
-            seconds=None,
-            util=None,
-            regime=None,
-            gap_fraction=None,
-            members=tuple((name, None) for name, _ in row.members),
-        )
+        nothing: dict[str, Any] = dict.fromkeys(_FIGURES)
+        empty = replace(scaled, members=tuple((name, None) for name, _ in row.members), **nothing)
         return ScaledRow(row=empty, then=row, why_unknown=why.get(row.kernel_sha256, NOT_YET))
     against = times.get(champion) if champion is not None else None
     ratio = row.time_ratio
     if row.kind == "experiment" and against is not None and against.seconds and timed.seconds is not None:
         ratio = timed.seconds / against.seconds
-    scaled = replace(
-        row,
-        key_digest=scale.key_digest,
-        key=scale.key,
-        score=timed.score,
-        seconds=timed.seconds,
-        util=timed.util,
-        regime=timed.regime,
-        gap_fraction=timed.gap_fraction,
-        copies=timed.copies,
-        spills=timed.spills,
-        members=timed.members,
-        time_ratio=ratio,
-    )
-    return ScaledRow(row=scaled, then=row)
+    figures = {name: getattr(timed, name) for name in (*_FIGURES, "copies", "spills", "members")}
+    return ScaledRow(row=replace(scaled, time_ratio=ratio, **figures), then=row)

@@ -269,7 +269,11 @@ class Pool:
         text = compact(short)
         if text in self.names:
             return f"${self.names[text]}"
-        shared = self._with_names(short, new)
+        shared = short
+        if isinstance(short, dict):
+            shared = {key: self.share(item, new) for key, item in short.items()}
+        elif isinstance(short, list):
+            shared = [self.share(item, new) for item in short]
         times = self.seen[text]
         if times < 2 or len(text) < _LEAST or (times - 1) * (len(text) - _NAME_LENGTH - 3) <= _DEFINITION:
             return shared
@@ -280,11 +284,6 @@ class Pool:
         self.taken_names.add(name)
         self.names[text], new[name] = name, stored
         return f"${name}"
-
-    def _with_names(self, short: Any, new: dict[str, str]) -> Any:
-        if isinstance(short, dict):
-            return {key: self.share(item, new) for key, item in short.items()}
-        return [self.share(item, new) for item in short] if isinstance(short, list) else short
 
 
 def _parts(short: Any) -> Iterable[Any]:

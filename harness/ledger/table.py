@@ -120,7 +120,8 @@ def lines(table: ScaledTable, *, unfolded: bool = False) -> tuple[Line, ...]:
             continue
         if run:
             folded.append(_recheck(run, before, holder))
-            before, run = _last(run, before), []
+            before = next((row.then for row in reversed(run) if isinstance(row, ScaledRow)), before)
+            run = []
         folded.append(entry)
         before = entry.then if isinstance(entry, ScaledRow) else before
     return (*folded, _recheck(run, before, holder)) if run else tuple(folded)
@@ -196,7 +197,8 @@ def bests(table: ScaledTable) -> tuple[int, ...]:
 def _is_wanted(line: Line, wanted: Filter, best: Container[int]) -> bool:
     if isinstance(line, Recheck):
         # No attempt in the line brought a change that could be accepted.
-        return not wanted.is_accepted and any(_is_wanted(part, wanted, best) for part in _parts(line))
+        parts: tuple[Line, ...] = (*line.rows, *line.notes)
+        return not wanted.is_accepted and any(_is_wanted(part, wanted, best) for part in parts)
     if isinstance(line, Losses):
         return any(_is_wanted(part, wanted, best) for part in line.lines)
     if isinstance(line, Note):
@@ -208,10 +210,6 @@ def _is_wanted(line: Line, wanted: Filter, best: Container[int]) -> bool:
         and row.number >= (wanted.since or 0)
         and wanted.text.casefold() in row.hypothesis.casefold()
     )
-
-
-def _parts(run: Recheck) -> tuple[ScaledRow | Note, ...]:
-    return (*run.rows, *run.notes)
 
 
 def _in_order(table: ScaledTable) -> Iterator[tuple[ScaledRow | Note, bool, Title | None]]:
@@ -253,7 +251,3 @@ def _changed(before: Key | None, after: Key | None) -> Iterator[Changed]:
     for field in fields(Key):
         if getattr(before, field.name) != getattr(after, field.name) and field.name in _PARTS:
             yield _PARTS[field.name]
-
-
-def _last(run: Sequence[ScaledRow | Note], before: Row | None) -> Row | None:
-    return next((row.then for row in reversed(run) if isinstance(row, ScaledRow)), before)

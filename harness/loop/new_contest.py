@@ -178,13 +178,11 @@ def _commit(repository: Repo, paths: tuple[Path, ...], message: str) -> str:
     head = git.commit_of(repository, "HEAD")
     names = {git.relative_path(repository, path): path for path in paths}
     changes = {
-        name: git.TreeEntry(mode="100644", blob=write.write_blob(repository, path.read_bytes(), name))
-        for name, path in names.items()
+        name: git.TreeEntry(blob=write.write_blob(repository, path.read_bytes(), name)) for name, path in names.items()
     }
     private_index = git.git_directory(repository) / "ratchet" / "new.index"
     tree = write.write_tree(repository, head, changes, private_index)
-    sign = git.is_set(repository, "commit.gpgsign", False)
-    commit = write.write_commit(repository, tree, (head,) if head else (), f"{message}\n", sign=sign)
+    commit = write.write_commit(repository, tree, (head,) if head else (), f"{message}\n")
     write.move_ref(repository, git.branch(repository), commit, head, "ratchet: new contest")
     write.set_index_entries(repository, changes)
     return commit

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from harness.judge.verdict import members
+from harness.judge.verdict.roofline import recorded_seconds
 from harness.records import NOMINAL, OTHER_WAY, Evidence, Resimulation, Verdict
 from harness.units import percent, seconds
 
@@ -56,7 +57,7 @@ def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimu
         )
     recorded = {"champion": (champion, nominal.champion_seconds), "candidate": (candidate, nominal.candidate_seconds)}
     for who, (evidence, again) in recorded.items():
-        time = evidence.latency.seconds if evidence.latency else None
+        time = recorded_seconds(evidence)
         if time is None or again is None or not math.isclose(time, again, rel_tol=_SAME):
             got = seconds(again) if again is not None else "no time"
             return (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from harness.judge.verdict.roofline import recorded_seconds
 from harness.judge.verdict.ruling import ROUNDING
 from harness.records import Evidence, MemberTimes, Resimulation, Statement
 from harness.units import percent, seconds
@@ -18,7 +19,7 @@ def is_same_program(candidate: Evidence, champion: Evidence) -> bool:
     """True if both were traced to the same program and have the same time."""
     ours, theirs = candidate.trace, champion.trace
     is_same = ours is not None and theirs is not None and ours.fingerprint == theirs.fingerprint
-    return is_same and _seconds(candidate) == _seconds(champion)
+    return is_same and recorded_seconds(candidate) == recorded_seconds(champion)
 
 
 def times(candidate: Evidence, champion: Evidence) -> tuple[MemberTimes, ...]:
@@ -26,7 +27,7 @@ def times(candidate: Evidence, champion: Evidence) -> tuple[MemberTimes, ...]:
     if not candidate.members:
         return ()
     return tuple(
-        MemberTimes(name=name, champion_seconds=_seconds(theirs), candidate_seconds=_seconds(ours))
+        MemberTimes(name=name, champion_seconds=recorded_seconds(theirs), candidate_seconds=recorded_seconds(ours))
         for (name, ours), (_, theirs) in pairs(candidate, champion)
     )
 
@@ -81,7 +82,3 @@ def _mean(suite: Statement, seconds: Iterable[float | None]) -> float | None:
     every = [*seconds]
     known_seconds = [time for time in every if time is not None]
     return suite.mean(known_seconds) if len(known_seconds) == len(every) else None
-
-
-def _seconds(evidence: Evidence) -> float | None:
-    return evidence.latency.seconds if evidence.latency else None

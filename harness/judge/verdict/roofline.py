@@ -24,9 +24,14 @@ _ROUNDED_PEAK = 1.002
 SMALL_GAP, LARGE_GAP = 0.10, 0.30
 
 
+def recorded_seconds(evidence: Evidence) -> float | None:
+    """The latency as it was recorded, or None."""
+    return evidence.latency.seconds if evidence.latency else None
+
+
 def latency_seconds(evidence: Evidence) -> float | None:
     """The latency that is judged, or None if it is unknown, zero or not finite."""
-    latency = evidence.latency.seconds if evidence.latency else None
+    latency = recorded_seconds(evidence)
     return latency if latency is not None and math.isfinite(latency) and latency > 0 else None
 
 

@@ -266,7 +266,7 @@ def state(place: Place, notes: list[str]) -> Iterator[Finding]:
         return
     path = journal.path(place)
     try:
-        begun = journal.read(path)
+        begun = journal.read(place)
         if begun is not None:
             yield finding(
                 "journal",

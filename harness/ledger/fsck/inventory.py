@@ -187,14 +187,7 @@ def read(place: Place, names: Sequence[str]) -> tuple[bytes | None, ...]:
     try:
         return git.read_blobs(place.repository, names)
     except (RatchetError, ValueError):
-        return tuple(_read_one(place, name) for name in names)
-
-
-def _read_one(place: Place, name: str) -> bytes | None:
-    try:
-        return git.read_blobs(place.repository, (name,))[0]
-    except (RatchetError, ValueError):
-        return None
+        return tuple(read(place, (name,))[0] for name in names) if len(names) > 1 else (None,)
 
 
 def _unreadable(error: RecordError, where: str, remedy: str) -> Finding:

@@ -11,6 +11,7 @@ from harness.judge.key import problem_digests
 from harness.judge.verdict import decision
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.judge.verdict.compare_measured import attempts_since_accept
+from harness.judge.verdict.roofline import recorded_seconds
 from harness.ledger.codec import schema_of
 from harness.ledger.fsck.checks import NOT_COMPUTED, equal
 from harness.ledger.fsck.inventory import HeldAttempt, finding
@@ -100,7 +101,7 @@ def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
         if evidence is None:
             continue
         if evidence.chip != key.chip or any(
-            member.problem != stated for member, stated in _member_statements(evidence)
+            member.problem != named.statement for named, member in evidence.named_members
         ):
             yield (
                 "key",
@@ -119,14 +120,9 @@ def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
         yield "verdict", f"it was judged against attempt {champion.attempt}, which came after it"
     if champion is not None and theirs is not None and attempt.kind == "experiment":
         yield from (
-            ("time", complaint) for complaint in _differing(champion.seconds, _seconds(theirs), "its champion's time")
+            ("time", complaint)
+            for complaint in _differing(champion.seconds, recorded_seconds(theirs), "its champion's time")
         )
-
-
-def _member_statements(evidence: Evidence) -> Iterator[tuple[Evidence, object]]:
-    """Each member of a suite with the suite's statement of it."""
-    for named, member in evidence.named_members:
-        yield member, named.statement
 
 
 def _times(evidence: Evidence, key: Key) -> Iterator[str]:
@@ -134,9 +130,9 @@ def _times(evidence: Evidence, key: Key) -> Iterator[str]:
     if evidence.latency is not None and evidence.latency.source != key.source:
         yield f"latency is {evidence.latency.source}, the key says {key.source}"
     if evidence.members and evidence.latency is not None:
-        times = [seconds for member in evidence.members if (seconds := _seconds(member)) is not None]
+        times = [seconds for member in evidence.members if (seconds := recorded_seconds(member)) is not None]
         whole = evidence.problem.mean(times) if len(times) == len(evidence.problem.members or ()) else None
-        yield from _differing(_seconds(evidence), whole, "latency")
+        yield from _differing(recorded_seconds(evidence), whole, "latency")
     for _, program in evidence.programs:
         run, measured = program.simulation, program.latency
         if measured is not None and measured.source == "simulated":
@@ -168,12 +164,12 @@ def _of_champion(attempt: Attempt, book: _Book) -> Iterator[tuple[str, str]]:
         return
     records = book.of(attempt.champion.attempt)
     if attempt.kind == "experiment" and attempt.champion_evidence is not None and attempt.key.source == "simulated":
-        times = [_seconds(attempt_.evidence) for attempt_ in records if attempt_.key.timed == attempt.key.timed]
-        if times and not any(equal(_seconds(attempt.champion_evidence), time) for time in times):
+        times = [recorded_seconds(attempt_.evidence) for attempt_ in records if attempt_.key.timed == attempt.key.timed]
+        if times and not any(equal(recorded_seconds(attempt.champion_evidence), time) for time in times):
             yield "time", f"its champion's time differs from that in the record of attempt {attempt.champion.attempt}"
-    ratio, seconds_ = attempt.verdict.time_ratio, _seconds(attempt.evidence)
+    ratio, seconds_ = attempt.verdict.time_ratio, recorded_seconds(attempt.evidence)
     if attempt.kind == "rebaseline" and ratio is not None and records:
-        times = [_seconds(attempt_.evidence) for attempt_ in records]
+        times = [recorded_seconds(attempt_.evidence) for attempt_ in records]
         if not any(seconds_ is not None and time and equal(ratio, seconds_ / time) for time in times):
             yield "verdict", f"its time is not {ratio:.4g} times that of attempt {attempt.champion.attempt}"
 
@@ -249,7 +245,3 @@ def _is_early_accept(record: HeldAttempt) -> bool:
     verdict = record.attempt.verdict
     is_gain = record.attempt.kind == "experiment" and verdict.outcome == "accept" and not verdict.resimulated
     return is_gain and record.attempt.key.source == "simulated" and schema_of(record.data) < _RESIMULATED_SINCE
-
-
-def _seconds(evidence: Evidence) -> float | None:
-    return evidence.latency.seconds if evidence.latency else None

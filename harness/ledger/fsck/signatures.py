@@ -98,15 +98,11 @@ def _signature_complaints(place: Place, commits: Sequence[str], who: str, *, is_
     complaint_of = {}
     for line in output.decode("utf-8", "replace").splitlines():
         commit, state, *key = line.split(" ")
-        is_known = key[:1] != [] and key[0].upper() == who.upper() if is_openpgp else state == "G"
-        if is_openpgp and is_known and state in "GU":
-            complaint_of[commit] = ""
-        elif is_openpgp and state in "GU":
-            complaint_of[commit] = _WORDS["U"]
+        if state == "G" or (state == "U" and is_openpgp):
+            is_by_who = bool(key) and key[0].upper() == who.upper() if is_openpgp else _is_ssh(place, commit)
+            complaint_of[commit] = "" if is_by_who else _WORDS["U"]
         else:
-            complaint_of[commit] = "" if is_known and state == "G" else _WORDS.get(state, _WORDS["E"])
-            if not is_openpgp and state == "G" and not _is_ssh(place, commit):
-                complaint_of[commit] = _WORDS["U"]
+            complaint_of[commit] = _WORDS.get(state, _WORDS["E"])
     return complaint_of
 
 

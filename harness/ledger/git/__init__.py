@@ -26,9 +26,9 @@ _OPERATIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
-    """An entry of a tree or of the index at one path: the mode as git writes it (`100644`) and the object's id."""
+    """An entry of a tree or of the index at one path: the mode as git writes it and the object's id."""
 
-    mode: str
+    mode: str = "100644"
     blob: str
 
 
@@ -260,18 +260,16 @@ def entries(repository: Repo, commit: str, folder: str) -> dict[str, TreeEntry]:
 
 def entry_at(repository: Repo, commit: str, path: str) -> TreeEntry | None:
     """The entry of one file in a commit, or None if the commit has no such file."""
-    for mode, kind, blob, found_path in _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path)):
-        if found_path == path and kind == "blob":
-            return TreeEntry(mode=mode, blob=blob)
-    return None
+    lines = _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path))
+    return next(
+        (TreeEntry(mode=mode, blob=blob) for mode, kind, blob, at in lines if (at, kind) == (path, "blob")), None
+    )
 
 
 def kind_at(repository: Repo, commit: str, path: str) -> str | None:
     """The kind of entry at `path` in a commit: "blob", "link", "tree" or "commit" (a submodule), or None."""
-    for mode, kind, _, found_path in _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path)):
-        if found_path == path:
-            return "link" if mode == LINK else kind
-    return None
+    lines = _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path))
+    return next(("link" if mode == LINK else kind for mode, kind, _, at in lines if at == path), None)
 
 
 def file_at(repository: Repo, commit: str, path: str) -> bytes | None:
@@ -281,10 +279,7 @@ def file_at(repository: Repo, commit: str, path: str) -> bytes | None:
 
 def read_blobs(repository: Repo, names: Sequence[str]) -> tuple[bytes | None, ...]:
     """The blobs called `names` (ids, or `COMMIT:PATH`), None where there is no such blob, in one process."""
-    if not names:
-        return ()
-    asked = "".join(f"{_one_line(name)}\n" for name in names).encode("utf-8", "surrogateescape")
-    output = run(repository, "cat-file", "--batch=%(objecttype) %(objectsize)", stdin=asked)
+    output = _objects(repository, "--batch=%(objecttype) %(objectsize)", names)
     blobs: list[bytes | None] = []
     position = 0
     for _ in names:
@@ -303,10 +298,7 @@ def read_blobs(repository: Repo, names: Sequence[str]) -> tuple[bytes | None, ..
 
 def blob_ids(repository: Repo, names: Sequence[str]) -> tuple[str | None, ...]:
     """The ids of the blobs called `names` (`COMMIT:PATH`), None where there is no such blob, in one process."""
-    if not names:
-        return ()
-    asked = "".join(f"{_one_line(name)}\n" for name in names).encode("utf-8", "surrogateescape")
-    output = run(repository, "cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked)
+    output = _objects(repository, "--batch-check=%(objecttype) %(objectname)", names)
     lines = [line.split(" ") for line in output.decode("utf-8", "surrogateescape").splitlines()]
     return tuple(words[1] if words[0] == "blob" and len(words) == 2 else None for words in lines)
 
@@ -374,7 +366,10 @@ def _tree_lines(output: bytes) -> Iterable[tuple[str, str, str, str]]:
         yield mode, kind, blob, path
 
 
-def _one_line(name: str) -> str:
-    if "\n" in name:
-        raise RatchetError("git", f"a path with a line break cannot be looked up: {name!r}; rename it")
-    return name
+def _objects(repository: Repo, form: str, names: Sequence[str]) -> bytes:
+    """The answers of `git cat-file` about the objects called `names`; empty without names."""
+    for name in names:
+        if "\n" in name:
+            raise RatchetError("git", f"a path with a line break cannot be looked up: {name!r}; rename it")
+    asked = "".join(f"{name}\n" for name in names).encode("utf-8", "surrogateescape")
+    return run(repository, "cat-file", form, stdin=asked) if names else b""

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from git import Repo
@@ -50,7 +50,7 @@ def _may_be_held(repository: Repo, locks: Sequence[Path]) -> bool:
         return True
     top = git.root(repository)
     wanted = {str(lock) for lock in locks}
-    for process in _processes():
+    for process in (path for path in _PROCESSES.iterdir() if path.name.isdigit()):
         try:
             if (process / "comm").read_text().startswith("git"):
                 place = Path(os.readlink(process / "cwd"))
@@ -66,7 +66,3 @@ def _may_be_held(repository: Repo, locks: Sequence[Path]) -> bool:
             if any(lock.stat().st_uid != os.getuid() for lock in locks if lock.exists()):
                 return True
     return False
-
-
-def _processes() -> Iterator[Path]:
-    return (path for path in _PROCESSES.iterdir() if path.name.isdigit())

@@ -52,11 +52,12 @@ def write_tree(repository: Repo, base: str | None, changes: Mapping[str, git.Tre
             leftover.unlink(missing_ok=True)
 
 
-def write_commit(repository: Repo, tree: str, parents: Sequence[str], message: str, *, sign: bool) -> str:
-    """Stores a commit by the user, now, and returns its id; `sign` signs it as the user's configuration says.
+def write_commit(repository: Repo, tree: str, parents: Sequence[str], message: str) -> str:
+    """Stores a commit by the user, now, and returns its id; it is signed if the user's configuration says so.
 
     Raises RatchetError `signing` or `identity`.
     """
+    sign = git.is_set(repository, "commit.gpgsign", False)
     options = [word for parent in parents for word in ("-p", parent)]
     options += ["--gpg-sign"] if sign else ["--no-gpg-sign"]
     # A commit message cannot hold a NUL, nor text that is not UTF-8; the record keeps both.
@@ -88,7 +89,7 @@ def commit_files(
     # Mode 0 is git's word for a deletion.
     deletion = git.TreeEntry(mode="0", blob="0" * len(head))
     entries = {
-        path: deletion if data is None else git.TreeEntry(mode="100644", blob=write_blob(repository, data, path))
+        path: deletion if data is None else git.TreeEntry(blob=write_blob(repository, data, path))
         for path, data in files.items()
     }
     changes = {
@@ -97,7 +98,7 @@ def commit_files(
     if not changes:
         return None
     tree = write_tree(repository, head, changes, private_index)
-    commit = write_commit(repository, tree, (head,), message, sign=git.is_set(repository, "commit.gpgsign", False))
+    commit = write_commit(repository, tree, (head,), message)
     move_ref(repository, branch, commit, head, f"ratchet: {message.splitlines()[0]}")
     set_index_entries(repository, changes)
     return commit, len(changes)
@@ -110,12 +111,23 @@ def require_signing(repository: Repo) -> None:
     """
     if git.is_set(repository, "commit.gpgsign", False):
         tree = run(repository, "rev-parse", "HEAD^{tree}").decode().strip()
-        write_commit(repository, tree, (), "whether commits can be signed", sign=True)
+        write_commit(repository, tree, (), "whether commits can be signed")
 
 
 def move_ref(repository: Repo, ref: str, new: str, old: str | None, reason: str) -> None:
     """Points `ref` at `new` if it still is at `old` (None: does not exist yet). Raises RatchetError `ref-moved`."""
     run(repository, "update-ref", "-m", reason, ref, new, old or "0" * len(new))
+
+
+def moves_ref(repository: Repo, ref: str, new: str, old: str | None, reason: str) -> bool:
+    """True if `move_ref` succeeds, False if another process moved the ref first."""
+    try:
+        move_ref(repository, ref, new, old, reason)
+    except RatchetError as error:
+        if error.kind != "ref-moved":
+            raise
+        return False
+    return True
 
 
 def delete_ref(repository: Repo, ref: str, old: str) -> None:

@@ -71,15 +71,11 @@ def require_comparable(candidate: Evidence, champion: Evidence, chip: Chip) -> N
         ("source", *sources),
     ]
     ours, theirs = candidate.environment, champion.environment
-    pairs += [(name, getattr(ours, name), getattr(theirs, name)) for name in _environment_fields(sources[0])]
+    names = ("jax", "jaxlib", "libtpu", *(() if sources[0] == "simulated" else ("machine",)))
+    pairs += [(name, getattr(ours, name), getattr(theirs, name)) for name in names]
     for name, ours_value, theirs_value in pairs:
         if ours_value != theirs_value:
             raise ValueError(
                 f"candidate and champion are not comparable: {name} is {ours_value} for the candidate, "
                 f"{theirs_value} for the champion"
             )
-
-
-def _environment_fields(source: Source) -> tuple[str, ...]:
-    names = ("jax", "jaxlib", "libtpu")
-    return names if source == "simulated" else (*names, "machine")

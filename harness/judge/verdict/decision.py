@@ -188,16 +188,17 @@ def _found_failing(candidate: Evidence, paired: PairedBenchmark | None, chip: Ch
 def _failed_check(evidence: Evidence) -> Failure | None:
     """The failure of the first check that did not pass, even if the stage that ran it reported none; else None."""
     for check in evidence.checks:
+        kind = "wrong-result"
         if check.error is None or check.tolerance is None:
-            message = f"{check.family} ({check.mode_words}): the output could not be compared with the reference"
-            return Failure(stage="correctness", kind="wrong-result", message=message)
-        if not check.elements:
-            message = f"{check.family} ({check.mode_words}): nothing was compared, and nothing unchecked is accepted"
-            return Failure(stage="correctness", kind="nothing-compared", message=message)
+            fault = "the output could not be compared with the reference"
+        elif not check.elements:
+            kind, fault = "nothing-compared", "nothing was compared, and nothing unchecked is accepted"
         # Written so that a NaN error fails too.
-        if not (check.passed and check.error <= check.tolerance):
-            message = f"{check.family} ({check.mode_words}): error {check.error:.3g}, tolerance {check.tolerance:.3g}"
-            return Failure(stage="correctness", kind="wrong-result", message=message)
+        elif not (check.passed and check.error <= check.tolerance):
+            fault = f"error {check.error:.3g}, tolerance {check.tolerance:.3g}"
+        else:
+            continue
+        return Failure(stage="correctness", kind=kind, message=f"{check.family} ({check.mode_words}): {fault}")
     return None
 
 

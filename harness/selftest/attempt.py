@@ -32,17 +32,13 @@ def judge(folder: Path, attempts: int) -> PlantedVerdict:
             with contest.kernel_path.open("a", encoding="utf-8") as kernel:
                 kernel.write("\n# Once more.\n")
         try:
-            judged = ratchet.attempt(bench, "planted", Options(), _silent)
+            judged = ratchet.attempt(bench, "planted", Options(), lambda *_: None)
         except RatchetError as error:
             return PlantedVerdict(
                 outcome="refused", refusal=Refusal(stage="ratchet", kind=error.kind), message=str(error)
             )
     attempt = judged.attempt
     return replace(judgement(attempt.verdict), warnings=attempt.evidence.warnings)
-
-
-def _silent(*words: object) -> None:
-    """Prints nothing: nobody watches a planted attempt."""
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Run as a program, it prints the PlantedVerdict of the caller that its command li
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -50,7 +51,7 @@ class Caller:
     ask: Callable[[], Verdict]
 
 
-def _evidence(time: float | None, source: Source = "measured", **fields: object) -> Evidence:
+def _evidence(time: float | None, source: Source = "measured", **fields: Any) -> Evidence:
     """Evidence of a kernel that passed and took `time` seconds."""
     check = Check(
         family="composite",
@@ -70,7 +71,7 @@ def _evidence(time: float | None, source: Source = "measured", **fields: object)
         checks=(check,),
         latency=Latency(source=source, seconds=time, plus_minus_seconds=None),
     )
-    return replace(evidence, **fields)  # type: ignore[arg-type]
+    return replace(evidence, **fields)
 
 
 def _samples(time: float, pairs: int, spread: float, seed: int) -> tuple[float, ...]:
@@ -105,16 +106,10 @@ def _lucky_rerun() -> Verdict:
     return ratios[min(ratios)]
 
 
-def _empty_check() -> Verdict:
-    """The verdict on a check that ran, compared nothing and passed."""
+def _with_checks(**changes: Any) -> Verdict:
+    """The verdict on a kernel that passed, with these changes of its checks."""
     right = _evidence(_SECONDS, "simulated")
-    return _on_its_own(replace(right, checks=tuple(replace(check, elements=0, error=0.0) for check in right.checks)))
-
-
-def _unreported_failure() -> Verdict:
-    """The verdict on a check whose error exceeds the tolerance although it is marked as passed."""
-    right = _evidence(_SECONDS, "simulated")
-    return _on_its_own(replace(right, checks=tuple(replace(check, error=1.0) for check in right.checks)))
+    return _on_its_own(replace(right, checks=tuple(replace(check, **changes) for check in right.checks)))
 
 
 def _simulated_gain(*again: Resimulation) -> Verdict:
@@ -199,9 +194,9 @@ CALLERS = (
     _row("nothing_checked", "22", "No check was run.", "verdict inconclusive",
          lambda: _on_its_own(_evidence(_SECONDS, "simulated", checks=()))),
     _row("empty_check", "22", "A check that compared nothing and passed.", "correctness nothing-compared",
-         _empty_check),
+         lambda: _with_checks(elements=0, error=0.0)),
     _row("lost_failure", "22", "A check that failed, but is marked as passed.", "correctness wrong-result",
-         _unreported_failure),
+         lambda: _with_checks(error=1.0)),
 )  # fmt: skip
 
 

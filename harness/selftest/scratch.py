@@ -8,129 +8,94 @@ from git import Repo
 from harness.loop import scaffold
 from harness.records.selftest import Planted
 
+
+def _like(template: str = "attention", **settings: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The template and the settings of a contest."""
+    return template, tuple(settings.items())
+
+
 # 512 keys in blocks of 128 are four grid steps along each axis, and two at the reduced shape: enough for all planted
 # bugs to show. With blocks of 128 x 128, interpreting a step takes milliseconds.
-_SETTINGS = {
-    "plain": (("SEQUENCE", "512"),),
-    "v6e": (("SEQUENCE", "512"), ("CHIP", '"v6e"')),
+_CONTESTS = {
+    "plain": _like(SEQUENCE="512"),
+    "v6e": _like(SEQUENCE="512", CHIP='"v6e"'),
     # Two heads of queries read the same keys and values.
-    "gqa": (("SEQUENCE", "512"), ("HEADS", "2")),
-    "causal": (("SEQUENCE", "512"), ("HEADS", "2"), ("KV_HEADS", "2"), ("CAUSAL", "True")),
-    "window": (("SEQUENCE", "512"), ("HEADS", "2"), ("WINDOW", "200"), ("SOFT_CAP", "50.0")),
-    "packed": (("SEQUENCE", "512"), ("HEADS", "2"), ("SEGMENTS", "4")),
+    "gqa": _like(SEQUENCE="512", HEADS="2"),
+    "causal": _like(SEQUENCE="512", HEADS="2", KV_HEADS="2", CAUSAL="True"),
+    "window": _like("attention-causal", SEQUENCE="512", HEADS="2", WINDOW="200", SOFT_CAP="50.0"),
+    "packed": _like("attention-packed", SEQUENCE="512", HEADS="2", SEGMENTS="4"),
     # More sequences than a reduced shape has.
-    "packed_many": (("SEQUENCE", "1024"), ("SEGMENTS", "8")),
+    "packed_many": _like("attention-packed", SEQUENCE="1024", SEGMENTS="8"),
     # A chip whose two cores split parallel axes.
-    "v5p": (("SEQUENCE", "512"), ("CHIP", '"v5p"')),
+    "v5p": _like(SEQUENCE="512", CHIP='"v5p"'),
     # A product of float32, where the precision of its passes shows.
-    "float32": (("M", "512"), ("N", "512"), ("K", "512"), ("DTYPE", '"float32"')),
-    "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
+    "float32": _like("matmul", M="512", N="512", K="512", DTYPE='"float32"'),
+    "matmul": _like("matmul", M="512", N="512", K="512"),
     # Four chips, each with 128 rows of A and 256 columns of B.
-    "gathered": (("M", "512"), ("N", "1024"), ("K", "512")),
-    "reduced": (("M", "512"), ("N", "512"), ("K", "1024")),
+    "gathered": _like("all-gather-matmul", M="512", N="1024", K="512"),
+    "reduced": _like("matmul-reduce-scatter", M="512", N="512", K="1024"),
     # Four chips, each with 128 rows; for "ring", 128 keys.
-    "moved": (("ROWS", "512"), ("COLUMNS", "256")),
-    "scattered": (("ROWS", "512"), ("COLUMNS", "256")),
-    "summed": (("ROWS", "512"), ("COLUMNS", "256")),
-    "ring": (("SEQUENCE", "512"),),
-    "grouped": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
-    "grouped_many": (("M", "1024"), ("GROUPS", "8"), ("K", "512"), ("N", "512")),
-    "transposed": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
-    "backward": (("HEADS", "2"), ("SEQUENCE", "512")),
-    "backward_causal": (("HEADS", "2"), ("SEQUENCE", "512"), ("CAUSAL", "True")),
+    "moved": _like("all-gather", ROWS="512", COLUMNS="256"),
+    "scattered": _like("reduce-scatter", ROWS="512", COLUMNS="256"),
+    "summed": _like("all-reduce", ROWS="512", COLUMNS="256"),
+    "ring": _like("ring-attention", SEQUENCE="512"),
+    "grouped": _like("grouped-matmul", M="512", GROUPS="4", K="512", N="512"),
+    "grouped_many": _like("grouped-matmul", M="1024", GROUPS="8", K="512", N="512"),
+    "transposed": _like("grouped-matmul-transposed", M="512", GROUPS="4", K="512", N="512"),
+    "backward": _like("attention-backward", HEADS="2", SEQUENCE="512"),
+    "backward_causal": _like("attention-backward", HEADS="2", SEQUENCE="512", CAUSAL="True"),
     # Enough heads read the same keys that the sum over them shows how it is rounded.
-    "backward_shared": (("HEADS", "16"), ("KV_HEADS", "2"), ("SEQUENCE", "256")),
-    "paged": (("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
-    "ragged": (("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
+    "backward_shared": _like("attention-backward", HEADS="16", KV_HEADS="2", SEQUENCE="256"),
+    "paged": _like("paged-attention", SEQUENCES="8", PAGES="60", PAGES_PER_SEQUENCE="8"),
+    "ragged": _like("ragged-paged-attention", TOKENS="128", SEQUENCES="8", PAGES="60", PAGES_PER_SEQUENCE="8"),
     # A chip that adds in bfloat16, and a statement that lets a kernel do so.
-    "ragged_narrow": (
-        *(("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8"), ("PAGE_SIZE", "128")),
-        *(("SUMS", '"bfloat16"'), ("CHIP", '"v6e"')),
+    "ragged_narrow": _like(
+        "ragged-paged-attention",
+        TOKENS="128",
+        SEQUENCES="8",
+        PAGES="60",
+        PAGES_PER_SEQUENCE="8",
+        PAGE_SIZE="128",
+        SUMS='"bfloat16"',
+        CHIP='"v6e"',
     ),
-    "ragged_update": (("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
-    "cached": (("TOKENS", "256"), ("HEADS", "2"), ("PAGES", "32"), ("PIECES", "16")),
-    "latent": (("TOKENS", "12"), ("SEQUENCES", "8"), ("PAGES", "40"), ("PAGES_PER_SEQUENCE", "4"), ("LATENT", "256")),
-    "delta": (("TIME", "256"), ("HEADS", "2")),
+    "ragged_update": _like(
+        "ragged-paged-attention-update", TOKENS="128", SEQUENCES="8", PAGES="60", PAGES_PER_SEQUENCE="8"
+    ),
+    "cached": _like("cache-rows", TOKENS="256", HEADS="2", PAGES="32", PIECES="16"),
+    "latent": _like("latent-attention", TOKENS="12", SEQUENCES="8", PAGES="40", PAGES_PER_SEQUENCE="4", LATENT="256"),
+    "delta": _like("gated-delta", TIME="256", HEADS="2"),
     # More steps than a decay of the usual size remembers.
-    "delta_long": (("TIME", "512"), ("HEADS", "2")),
-    "linear": (("TIME", "256"), ("HEADS", "2"), ("KIND", '"gated linear attention"')),
-    "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
+    "delta_long": _like("gated-delta", TIME="512", HEADS="2"),
+    "linear": _like("gated-delta", TIME="256", HEADS="2", KIND='"gated linear attention"'),
+    "quantized": _like("quantized-matmul", M="512", N="512", K="512"),
     # The shape of examples/quantized-matmul: far more columns and terms than the others.
-    "quantized_long": (("M", "512"), ("N", "4096"), ("K", "4096")),
-    "int8": (("M", "512"), ("N", "512"), ("K", "512")),
-    "fp8": (("M", "512"), ("N", "512"), ("K", "512")),
-    "fp8_weights": (*(("M", "512"), ("N", "512"), ("K", "512")), ("WEIGHTS", '"float8_e4m3fn"'), ("CHIP", '"v6e"')),
-    "rmsnorm": (("ROWS", "256"),),
-    "top_k": (("ROWS", "512"),),
+    "quantized_long": _like("quantized-matmul", M="512", N="4096", K="4096"),
+    "int8": _like("quantized-matmul-int8", M="512", N="512", K="512"),
+    "fp8": _like("quantized-matmul-fp8", M="512", N="512", K="512"),
+    "fp8_weights": _like("quantized-matmul", M="512", N="512", K="512", WEIGHTS='"float8_e4m3fn"', CHIP='"v6e"'),
+    "rmsnorm": _like("rmsnorm", ROWS="256"),
+    "top_k": _like("top-k", ROWS="512"),
     # A lane holds more elements of a row than are chosen from the row.
-    "top_k_wide": (("ROWS", "512"), ("COLUMNS", "1024")),
+    "top_k_wide": _like("top-k", ROWS="512", COLUMNS="1024"),
     # There are more steps of 16 rows than are interpreted if no late step can differ from the first.
-    "rmsnorm_long": (("ROWS", "36864"), ("COLUMNS", "256"), ("RESIDUAL", "False")),
+    "rmsnorm_long": _like("rmsnorm", ROWS="36864", COLUMNS="256", RESIDUAL="False"),
     # A chip that adds in bfloat16.
-    "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
+    "rmsnorm_v6e": _like("rmsnorm", ROWS="256", CHIP='"v6e"'),
     # Two members: one has several blocks of queries and of keys, the other twice as many.
-    "suite": (("SEQUENCES", "(512, 1024)"), ("WEIGHTS", "(1, 1)"), ("HEADS", "2"), ("KV_HEADS", "1")),
-    "training": (("HEADS", "2"), ("SEQUENCE", "512")),
-    "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
-    "words": (("TOKENS", "512"), ("MODEL", "512"), ("VOCABULARY", "512")),
+    "suite": _like("attention-suite", SEQUENCES="(512, 1024)", WEIGHTS="(1, 1)", HEADS="2", KV_HEADS="1"),
+    "training": _like("attention-training", HEADS="2", SEQUENCE="512"),
+    "swiglu": _like("swiglu", TOKENS="512", MODEL="512", HIDDEN="512"),
+    "words": _like("cross-entropy", TOKENS="512", MODEL="512", VOCABULARY="512"),
     # There are enough words for roundings to average out, and sums are long enough that only some rows are compared.
-    "words_many": (("TOKENS", "512"), ("MODEL", "2048"), ("VOCABULARY", "16384")),
+    "words_many": _like("cross-entropy", TOKENS="512", MODEL="2048", VOCABULARY="16384"),
     # There are too many rows for all to be compared with float64.
-    "plain_long": (("SEQUENCE", "3072"),),
-    "backward_long": (("HEADS", "1"), ("SEQUENCE", "2048")),
-    "matmul_long": (("M", "24576"), ("N", "512"), ("K", "512")),
-    "grouped_long": (("M", "24576"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
-    "swiglu_long": (("TOKENS", "8192"), ("MODEL", "512"), ("HIDDEN", "512")),
-    "distances": (),
-}
-# The templates of contests that are not made from the template `attention`.
-_TEMPLATES = {
-    "window": "attention-causal",
-    "packed": "attention-packed",
-    "packed_many": "attention-packed",
-    "float32": "matmul",
-    "matmul": "matmul",
-    "gathered": "all-gather-matmul",
-    "reduced": "matmul-reduce-scatter",
-    "moved": "all-gather",
-    "scattered": "reduce-scatter",
-    "summed": "all-reduce",
-    "ring": "ring-attention",
-    "quantized": "quantized-matmul",
-    "quantized_long": "quantized-matmul",
-    "int8": "quantized-matmul-int8",
-    "fp8": "quantized-matmul-fp8",
-    "fp8_weights": "quantized-matmul",
-    "grouped": "grouped-matmul",
-    "grouped_many": "grouped-matmul",
-    "transposed": "grouped-matmul-transposed",
-    "paged": "paged-attention",
-    "cached": "cache-rows",
-    "latent": "latent-attention",
-    "delta": "gated-delta",
-    "delta_long": "gated-delta",
-    "linear": "gated-delta",
-    "ragged": "ragged-paged-attention",
-    "ragged_narrow": "ragged-paged-attention",
-    "ragged_update": "ragged-paged-attention-update",
-    "backward": "attention-backward",
-    "backward_causal": "attention-backward",
-    "backward_shared": "attention-backward",
-    "rmsnorm": "rmsnorm",
-    "rmsnorm_v6e": "rmsnorm",
-    "rmsnorm_long": "rmsnorm",
-    "backward_long": "attention-backward",
-    "matmul_long": "matmul",
-    "grouped_long": "grouped-matmul",
-    "swiglu_long": "swiglu",
-    "suite": "attention-suite",
-    "training": "attention-training",
-    "swiglu": "swiglu",
-    "words": "cross-entropy",
-    "words_many": "cross-entropy",
-    "top_k": "top-k",
-    "top_k_wide": "top-k",
-    "distances": scaffold.FORMULA,
+    "plain_long": _like(SEQUENCE="3072"),
+    "backward_long": _like("attention-backward", HEADS="1", SEQUENCE="2048"),
+    "matmul_long": _like("matmul", M="24576", N="512", K="512"),
+    "grouped_long": _like("grouped-matmul", M="24576", GROUPS="4", K="512", N="512"),
+    "swiglu_long": _like("swiglu", TOKENS="8192", MODEL="512", HIDDEN="512"),
+    "distances": _like(scaffold.FORMULA),
 }
 # Problems stated by a formula, in place of the template's problem.
 _STATED = Path(__file__).parent / "candidates" / "contests"
@@ -138,7 +103,7 @@ _STATED = Path(__file__).parent / "candidates" / "contests"
 
 def contest(name: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """The template and the settings of the contest that planted kernels call `name`."""
-    return _TEMPLATES.get(name, "attention"), _SETTINGS[name]
+    return _CONTESTS[name]
 
 
 def make(folder: Path, planted: Planted, kernel: bytes, judge: Path) -> None:

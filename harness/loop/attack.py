@@ -11,12 +11,12 @@ from harness import files, reading_limits
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import UsageError
-from harness.judge import simulate
-from harness.judge.evaluate.request import Plan, Request
+from harness.judge.evaluate.request import Plan
 from harness.loop import attack_search
 from harness.loop.bench import Bench
 from harness.operators import Member
 from harness.operators.exact import is_exact
+from harness.records import Policy
 from harness.records.attack import Attack, WorstInput
 
 _SCHEMA = 1
@@ -106,15 +106,6 @@ def _attack(
 
 
 def _plan(contest: Contest, member: Member, candidate: Candidate) -> Plan:
-    work = contest.directory / "profile_data" / "attack" / "work"
-    asked = Request(
-        directory=contest.directory,
-        candidate=candidate,
-        problem=contest.problem,
-        chip=contest.chip,
-        work=work,
-        simulate=simulate.run,
-        timed=False,
-        stubs=contest.stubs,
-    )
-    return Plan(request=asked, member=member, source="simulated", work=work)
+    bench = Bench(contest=contest, policy=Policy(), timed=False, reuses=False)
+    request = bench.request(candidate, bench.profile_data / "attack" / "work")
+    return Plan(request=request, member=member, source="simulated", work=request.work)

@@ -1,27 +1,24 @@
 """One attempt: locks and recovers the ledger, checks the preconditions, evaluates, decides, and records."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from harness.advice import report as reporting
 from harness.advice.kernel_changes import on_hypothesis
 from harness.candidate import Candidate
 from harness.errors import RatchetError
-from harness.judge.evaluate import evaluation as measuring
-from harness.judge.key import key_difference, problem_digest
+from harness.judge.key import key_difference
 from harness.ledger import Ledger, diff, git, history
 from harness.loop import guard, kept_captures, preconditions, rescale, simulated_capture
-from harness.loop.bench import HERE, Bench, Say, forget, keep
+from harness.loop.bench import HERE, Bench, Say, champion_record, drift_since, forget, keep, now, say_all
 from harness.loop.judging import Judging, judge, judge_alternatives
 from harness.loop.ledger_advice import set_constants
 from harness.loop.opponent import Run, champion_remedy, opponent
 from harness.loop.options import Options
-from harness.records import Attempt, Champion, Evidence, Hint, Key, Report, Verdict
+from harness.records import Attempt, Evidence, Hint, Key, Report, Verdict
 from harness.sandbox import warm
-from harness.units import percent, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +56,14 @@ def attempt(bench: Bench, hypothesis: str, options: Options, say: Say) -> Attemp
 
 def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Options, say: Say) -> AttemptResult:
     """`attempt` for a caller that already holds the lock of `ledger`."""
-    _say_all(ledger.recover(), say)
+    say_all(ledger.recover(), say)
     contest = bench.contest
     preconditions.refuse_unfit(ledger.place.repository, contest)
     original = contest.candidate()
     refuse_no_python(original)
     candidate = set_constants(original, options.settings, contest.directory)
     rows, skipped = history.rows(ledger.place)
-    _say_all(skipped, say)
+    say_all(skipped, say)
     run = Run(
         ledger=ledger,
         bench=bench,
@@ -74,7 +71,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
         say=say,
         number=ledger.next_number(),
         rows=rows,
-        key=contest.key(measuring.source(contest.chip, bench.on)),
+        key=contest.key(bench.source),
     )
     ledger.begin(original, f"attempt {run.number}")
     watch = None
@@ -86,24 +83,19 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
             title = _title(run, candidate)
             # A search has said it before it screened its settings.
             if title.is_contested and options.sweep is None:
-                _say_all(filter(None, (on_hypothesis(hypothesis),)), say)
+                say_all(filter(None, (on_hypothesis(hypothesis),)), say)
             with _kept_for_later(run) if title.is_held_here else nullcontext(run) as its_run:
                 judged = _judge_and_record(its_run, watch, title, hypothesis, original, candidate)
     except BaseException:
-        _say_all(run.put_right(watch).sentences if watch else (), say)
+        say_all(run.put_right(watch).sentences if watch else (), say)
         # Also after Ctrl-C: an undecided attempt is undone, a decided one is finished.
-        _say_all(ledger.recover(), say)
+        say_all(ledger.recover(), say)
         raise
     if not judged.recorded:
         ledger.abandon()
     accepted = {row.number for row in rows if row.outcome == "accept"}
-    _say_all(kept_captures.tidy(bench.profile_data, accepted | {run.number}, ledger.champion()), say)
+    say_all(kept_captures.tidy(bench.profile_data, accepted | {run.number}, ledger.champion()), say)
     return judged
-
-
-def _say_all(sentences: Iterable[str], say: Say) -> None:
-    for sentence in sentences:
-        say(sentence)
 
 
 def refuse_no_python(candidate: Candidate) -> None:
@@ -177,12 +169,11 @@ def _judge_and_record(
     run: Run, watch: guard.Watch, title: _Title, hypothesis: str, original: Candidate, candidate: Candidate
 ) -> AttemptResult:
     """Evaluates, judges and records one candidate. The caller holds the lock and has begun the journal."""
-    started = _now()
+    started = now()
     head = git.head_commit(run.ledger.place.repository)
     champion, facing = title.champion, None
-    if champion and title.is_contested:
-        preconditions.refuse_cpu_title(champion, run.key.source)
     if champion and title.candidate and title.is_contested:
+        preconditions.refuse_cpu_title(champion, run.key.source)
         facing = opponent(run, champion, title.candidate)
     judging = judge(run, watch, candidate, facing, may_be_known=title.is_held_here)
     settings, sweep = run.options.settings, run.options.sweep
@@ -199,20 +190,20 @@ def _judge_and_record(
     if champion and title.is_held_here:
         verdict = _with_drift(verdict, champion, judging.evidence, report, run.key)
     elif champion:
-        _say_all(on_packages(champion.evidence, judging.evidence), run.say)
+        say_all(on_packages(champion.evidence, judging.evidence), run.say)
     attempt = Attempt(
         number=run.number,
         contest=run.ledger.place.name,
         hypothesis=hypothesis,
         started=started,
-        finished=_now(),
+        finished=now(),
         judged_against=head,
         kernel_sha256=judging.candidate.sha256,
         key=run.key,
         policy=run.policy,
         evidence=judging.evidence,
         verdict=verdict,
-        champion=_champion_record(run.ledger, champion, champion_report),
+        champion=champion_record(run.ledger, champion, champion_report) if champion else None,
         champion_evidence=facing.evidence if facing and facing.fresh else None,
         paired=judging.paired,
         expected_time_ratio=run.options.expected_time_ratio,
@@ -285,9 +276,7 @@ def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Eviden
             f"no note was kept of the result: {evidence.failure.kind} may be caused by this machine, not by the kernel"
         )
         return False
-    note = rescale.note_of(
-        evidence, run.contest, run.key, champion.number, champion.kernel_sha256, run.number - 1, is_checked=True
-    )
+    note = rescale.note_of(evidence, run.contest, run.key, champion, run.number - 1, is_checked=True)
     run.ledger.keep_notes([note])
     guard.accept_notes(run.ledger, watch)
     return True
@@ -311,31 +300,8 @@ def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
 
 def _with_drift(verdict: Verdict, champion: Attempt, evidence: Evidence, report: Report, key: Key) -> Verdict:
     """The verdict on an unchanged kernel, with the drift of the kernel's latency since it was accepted."""
-    before = champion.evidence.latency
-    sentence = f"kernel.py is the champion's (attempt {champion.number})"
-    if not champion.key.counts_for(key):
-        sentence += f", evaluated under {key_difference(champion.key, key)}"
-    ratio = None
-    then = (champion.key.chip, problem_digest(champion.evidence.problem), champion.key.source)
-    now = (key.chip, key.problem, key.source)
-    if then == now and report.seconds and before and before.seconds:
-        ratio = report.seconds / before.seconds
-        sentence += f": {seconds(report.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
+    under = "" if champion.key.counts_for(key) else f", evaluated under {key_difference(champion.key, key)}"
+    ratio, drift = drift_since(champion, key, report.seconds)
+    sentence = f"kernel.py is the champion's (attempt {champion.number}){under}{drift}"
     packages = on_packages(champion.evidence, evidence)
     return replace(verdict, reasons=(sentence, *packages, *verdict.reasons), time_ratio=ratio)
-
-
-def _champion_record(ledger: Ledger, champion: Attempt | None, report: Report | None) -> Champion | None:
-    """The champion, with its score and time under this attempt's key if the attempt was compared with it."""
-    if champion is None:
-        return None
-    return Champion(
-        attempt=champion.number,
-        commit=ledger.champion_commit() or "",
-        score=report.score if report else None,
-        seconds=report.seconds if report else None,
-    )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

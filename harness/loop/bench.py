@@ -1,8 +1,9 @@
 """The bench of a contest, on which every verb judges: it evaluates a candidate now and records nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -16,14 +17,15 @@ from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.request import Listener, Progress, Request, any_trace, named, silent
-from harness.judge.key import key_digest
+from harness.judge.key import key_digest, problem_digest
 from harness.judge.verdict import roofline
-from harness.ledger import history
+from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.ledger.paths import place_of
 from harness.loop import installed, kept_captures, simulated_capture
-from harness.records import Draw, Evidence, Key, Policy, Source, Trace
+from harness.records import Attempt, Champion, Draw, Evidence, Key, Policy, Report, Source, Trace
 from harness.records.titles import taken_back
+from harness.units import percent, seconds
 
 Say = Callable[[str], None]
 
@@ -82,6 +84,11 @@ class Bench:
         """The contest's folder for the files of judgements."""
         return self.contest.directory / "profile_data"
 
+    @property
+    def source(self) -> Source:
+        """The source of the latencies that are taken now."""
+        return evaluation.source(self.contest.chip, self.on)
+
     def judge(
         self,
         candidate: Candidate,
@@ -98,12 +105,22 @@ class Bench:
         `evaluation.evaluate`.
         """
         self.contest.require_conforming()
-        request = Request(
+        progress = named(name, self.progress) if name else self.progress
+        listener = Listener(progress=progress, after_trace=after_trace, is_slower=is_slower)
+        with kept_captures.in_use(self.profile_data):
+            return evaluation.evaluate(self.request(candidate, self.profile_data / work), listener)
+
+    def request(self, candidate: Candidate, work: Path) -> Request:
+        """The request for an evaluation whose files go to the folder `work`."""
+        # Compilation and simulation do not depend on the machine. Without a home directory there is no cache.
+        cache = files.cache_directory() if self.reuses else None
+        digest = key_digest(self.contest.key("simulated")) if cache else ""
+        return Request(
             directory=self.contest.directory,
             candidate=candidate,
             problem=self.contest.problem,
             chip=self.contest.chip,
-            work=self.profile_data / work,
+            work=work,
             simulate=simulate.run,
             policy=self.policy,
             on=self.on,
@@ -112,15 +129,10 @@ class Bench:
             checked=self.checked,
             with_lines=self.with_lines,
             draws=self.draws,
-            programs=_seen_programs(self.contest) if self.reuses else None,
+            programs=SeenPrograms(directory=cache / "programs", judge=digest) if cache else None,
             stubs=self.contest.stubs,
             assumption=self.contest.assumption,
         )
-        progress = named(name, self.progress) if name else self.progress
-        with kept_captures.in_use(self.profile_data):
-            return evaluation.evaluate(
-                request, Listener(progress=progress, after_trace=after_trace, is_slower=is_slower)
-            )
 
     @contextmanager
     def locked(self, purpose: str) -> Iterator[None]:
@@ -131,15 +143,6 @@ class Bench:
         """
         with locking.hold(self.profile_data / "bench.lock", purpose), kept_captures.in_use(self.profile_data):
             yield
-
-
-def _seen_programs(contest: Contest) -> SeenPrograms | None:
-    """The programs compiled and simulated before under this contest's key; None without a home directory."""
-    folder = files.cache_directory()
-    if folder is None:
-        return None
-    # Compilation and simulation do not depend on the machine.
-    return SeenPrograms(directory=folder / "programs", judge=key_digest(contest.key("simulated")))
 
 
 # --- kernel.py as it stands, kept for later commands -----------------------------------------------
@@ -288,6 +291,45 @@ class Texts:
     def work(self, name: str, candidate: Candidate) -> str:
         """The folder of `profile_data` for the candidate of that name."""
         return f"{self._folder}/{name.replace(' ', '-')}-{candidate.sha256[:8]}"
+
+
+# --- words and figures for records -----------------------------------------------------------------
+
+
+def say_all(sentences: Iterable[str], say: Say) -> None:
+    """Calls `say` with each sentence."""
+    for sentence in sentences:
+        say(sentence)
+
+
+def now() -> str:
+    """The present time as records state it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def champion_record(ledger: Ledger, champion: Attempt, report: Report | None = None) -> Champion:
+    """The champion in an attempt's record, with the score and time of `report` if the attempt was compared with it."""
+    return Champion(
+        attempt=champion.number,
+        commit=ledger.champion_commit() or "",
+        score=report.score if report else None,
+        seconds=report.seconds if report else None,
+    )
+
+
+def time_ratio(attempt: Attempt, before: float | None, key: Key, after: float | None) -> float | None:
+    """`after` / `before`, an attempt's time; None if one is unknown, or `key` is of another problem, chip or source."""
+    timed = (problem_digest(attempt.evidence.problem), attempt.key.chip, attempt.key.source)
+    return after / before if timed == (key.problem, key.chip, key.source) and after and before else None
+
+
+def drift_since(champion: Attempt, key: Key, seconds_now: float | None) -> tuple[float | None, str]:
+    """The `time_ratio` of a champion that was judged again, and the words on it; "" for None."""
+    then = champion.evidence.latency.seconds if champion.evidence.latency else None
+    ratio = time_ratio(champion, then, key, seconds_now)
+    if ratio is None or then is None or seconds_now is None:
+        return None, ""
+    return ratio, f": {seconds(seconds_now)} against {seconds(then)} then, drift {percent(ratio - 1, 2)}"
 
 
 def why_not(evidence: Evidence, *, timed: bool = True) -> str:

@@ -11,7 +11,7 @@ from harness.ledger import Ledger
 from harness.ledger import notes as note_files
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import preconditions, rescale
-from harness.loop.bench import TIME_LIMITS, Bench, Say
+from harness.loop.bench import TIME_LIMITS, Bench, Say, say_all, why_not
 from harness.records import Attempt, CheckedChampion, Note
 from harness.units import quantity
 
@@ -59,8 +59,7 @@ def _check_contest(
     if contest.chip.platform != "tpu":
         return CheckedChampion(folder=name, is_due=False, why_not=f"{contest.chip.name} is not simulated")
     with ledger.lock("champions"):
-        for line in ledger.recover():
-            say(line)
+        say_all(ledger.recover(), say)
         preconditions.refuse_dirty_judge(contest)
         champion = ledger.champion()
         if champion is None:
@@ -71,8 +70,7 @@ def _check_contest(
             if note is None:
                 return CheckedChampion(folder=name, attempt=champion.number, why_not=why_not)
         timed = rescale.rescale_locked(ledger, contest, progress, everything=everything)
-    for line in timed.skipped:
-        say(f"{name}: {line}")
+    say_all((f"{name}: {line}" for line in timed.skipped), say)
     statement = contest.problem.statement()
     return CheckedChampion(
         folder=name,
@@ -102,11 +100,9 @@ def _note(
     evidence = bench.judge(ledger.champion_candidate(), WORK, name)
     if evidence.failure is not None and evidence.failure.may_pass_next_time:
         remedy = f": {TIME_LIMITS.variable}=3 allows three times the time" if evidence.failure.kind == "timeout" else ""
-        return None, f"{evidence.failure.kind}: {evidence.failure.message}; this machine may be the cause{remedy}"
+        return None, f"{why_not(evidence)}; this machine may be the cause{remedy}"
     after = ledger.next_number() - 1
-    note = rescale.note_of(
-        evidence, contest, contest.key("simulated"), champion.number, champion.kernel_sha256, after, is_checked=True
-    )
+    note = rescale.note_of(evidence, contest, contest.key("simulated"), champion, after, is_checked=True)
     ledger.keep_notes([note])
     ledger.log_notes()
     return note, ""

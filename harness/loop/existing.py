@@ -3,7 +3,7 @@
 import ast
 import importlib.metadata
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,9 +32,7 @@ _LACKING = re.compile(r"No module named '([\w.]+)'")
 # The innermost file of an installed package, before the exception (`trace/contract.py`).
 _RAISED_IN = re.compile(r"\bin (\w+)(?:/[\w/.-]+)?(?:\.py)? line \d+: ")
 # Kinds of failures before the call of kernel_fn: no other way of calling the function helps.
-_BEFORE_THE_CALL = (
-    "syntax-error", "forbidden-import", "foreign-import", "helper-name", "import-error", "known-jax-bug",
-)  # fmt: skip
+BEFORE_THE_CALL = ("syntax-error", "forbidden-import", "foreign-import", "helper-name", "import-error")
 # Messages about the one output of a problem (`trace/traced.py`).
 _SEVERAL = re.compile(r"to return \w+: \w+\[[\d, ]*\], got (?:tuple|list) of ([1-9]\d*)$")
 _DTYPES = re.compile(r" of dtype (\w+), got \w+$")
@@ -112,7 +110,7 @@ def is_not_installed(failure: Failure) -> bool:
 
 def is_of_every_way(failure: Failure) -> bool:
     """True if every other way of calling the function would fail like this."""
-    return failure.kind in _BEFORE_THE_CALL or jax_names.lacks(failure.message)
+    return failure.kind in (*BEFORE_THE_CALL, "known-jax-bug") or jax_names.lacks(failure.message)
 
 
 def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
@@ -141,9 +139,8 @@ def _change_of_output(failure: Failure) -> tuple[str, str] | None:
     if match := _SHAPES.search(failure.message) if failure.kind == "wrong-shape" else None:
         stated, returned = ([int(extent) for extent in text.split(",") if extent.strip()] for text in match.groups())
         if [extent for extent in stated if extent != 1] == [extent for extent in returned if extent != 1]:
-            without = _index(["0" if extent == 1 else ":" for extent in returned], "0")
-            back = _index(["None" if extent == 1 else ":" for extent in stated], "None")
-            return f"{without}{back}", f"the output reshaped from {returned} to {stated}"
+            code = _index(returned, "0") + _index(stated, "None")
+            return code, f"the output reshaped from {returned} to {stated}"
     return None
 
 
@@ -299,28 +296,22 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
 
 def _other_axes_of_one(statement: Statement, axes: int) -> Iterator[tuple[str, str]]:
     """Bodies that remove or add an axis of one element in inputs, such as `labels` [rows] instead of [rows, 1]."""
-    changes: tuple[tuple[str, dict[str, str]], ...] = (
-        ("without the size-1 axes of", {
-            array.name: _index(["0" if extent == 1 else ":" for extent in array.shape], "0")
-            for array in statement.inputs
-            if 1 in array.shape
-        }),
-        ("with a last axis of size 1 on", {
-            array.name: "[:, None]" for array in statement.inputs if len(array.shape) == 1 < axes
-        }),
-        ("with a first axis of size 1 on", {
-            array.name: "[None]" for array in statement.inputs if len(array.shape) == 1 < axes
-        }),
-    )  # fmt: skip
+    vectors = [array.name for array in statement.inputs if len(array.shape) == 1 < axes]
+    with_ones = [array for array in statement.inputs if 1 in array.shape]
+    changes = (
+        ("without the size-1 axes of", {array.name: _index(array.shape, "0") for array in with_ones}),
+        ("with a last axis of size 1 on", dict.fromkeys(vectors, "[:, None]")),
+        ("with a first axis of size 1 on", dict.fromkeys(vectors, "[None]")),
+    )
     for words, indices in changes:
         if indices:
             handed = ", ".join(array.name + indices.get(array.name, "") for array in statement.inputs)
             yield f"    return call({handed})", f"{words} {' and '.join(indices)}"
 
 
-def _index(parts: list[str], mark: str) -> str:
-    """The parts as an index, such as `[:, 0]`; "" if none of them is `mark`, so that no index is needed."""
-    return f"[{', '.join(parts)}]" if mark in parts else ""
+def _index(shape: Sequence[int], mark: str) -> str:
+    """An index with `mark` for each axis of size 1, such as `[:, 0]`; "" if there is none, so that none is needed."""
+    return f"[{', '.join(mark if extent == 1 else ':' for extent in shape)}]" if 1 in shape else ""
 
 
 def _candidate(

@@ -15,7 +15,7 @@ from harness.judge.verdict import decision as deciding
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import history
 from harness.loop import guard, resimulate
-from harness.loop.opponent import Opponent, Run, defender
+from harness.loop.opponent import Opponent, Run
 from harness.loop.options import Alternative
 from harness.loop.search_space import words
 from harness.records import (
@@ -73,13 +73,17 @@ def judge(
     attempts = compare_measured.attempts_since_accept(run.rows, run.key.source)
     if facing and evidence.failure is None and run.key.source != "simulated":
         paired, evidence, facing = _time_pair(run, run.key.source, evidence, facing, attempts)
-    defending = defender(run, facing) if facing else None
-    resimulated = resimulate.resimulated(run.contest, evidence, run.work, defending, run.policy)
+    defender = None
+    if facing:
+        works = (run.champions_work, f"{facing.attempt.number:04d}")
+        defender = resimulate.Defender(
+            evidence=facing.evidence, candidate=facing.candidate, bench=run.bench, say=run.say, works=works
+        )
+    resimulated = resimulate.resimulated(evidence, run.work, defender)
     evidence = disturbed(evidence, run.put_right(watch).failure())
     theirs = facing.evidence if facing else None
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
-    looked_at_here = run.options.sweep.looked_at if run.options.sweep else 1
-    looked_at = max(looked_at_here, _looked_at(run, fingerprint))
+    looked_at = max(run.options.sweep.looked_at if run.options.sweep else 1, _looked_at(run, fingerprint))
     tries = deciding.Tries(since_accept=attempts, looked_at=looked_at)
     verdict = deciding.decide(evidence, theirs, paired, run.policy, run.contest.chip, resimulated, tries)
     return Judging(

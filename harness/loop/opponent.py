@@ -12,8 +12,8 @@ from harness.judge.verdict.champion_evidence import known_evidence
 from harness.ledger import Ledger, history
 from harness.ledger import notes as note_files
 from harness.ledger.notes import outcome_of_checks
-from harness.loop import draw_text, guard, resimulate
-from harness.loop.bench import CHAMPION, Bench, Say
+from harness.loop import draw_text, guard
+from harness.loop.bench import CHAMPION, Bench, Say, say_all, why_not
 from harness.loop.options import Options
 from harness.records import MAY_PASS_NEXT_TIME, Attempt, Evidence, Key, Policy, Row
 
@@ -63,7 +63,6 @@ class Opponent:
     """The champion that a candidate is compared with. `fresh`: True if it was evaluated inside this attempt."""
 
     attempt: Attempt
-    commit: str
     candidate: Candidate
     evidence: Evidence
     fresh: bool
@@ -75,42 +74,24 @@ def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
     An evaluation now runs all checks. Raises RatchetError `champion-fails` if the champion fails one.
     """
     commit = run.ledger.champion_commit() or ""
-    passes = _passes(run, champion)
+    notes, skipped = note_files.read(run.ledger.place)
+    say_all(skipped, run.say)
+    passes = outcome_of_checks(notes, champion.number, champion.kernel_sha256, run.key)
     evidence_kept = known_evidence(champion, commit, run.key, _since(run, champion), is_checked=passes is True)
     if evidence_kept and passes is not False:
-        return Opponent(attempt=champion, commit=commit, candidate=candidate, evidence=evidence_kept, fresh=False)
+        return Opponent(attempt=champion, candidate=candidate, evidence=evidence_kept, fresh=False)
+    differs = key_difference(champion.key, run.key)
     if run.key.source == "simulated":
-        differs = key_difference(champion.key, run.key)
         run.say(f"the champion (attempt {champion.number}) is evaluated again first, under {differs}")
     evidence = replace(run.bench, timed=False).judge(candidate, run.champions_work, CHAMPION)
     if evidence.failure:
         raise RatchetError(
             "champion-fails",
-            f"the champion (attempt {champion.number}) itself fails under "
-            f"{key_difference(champion.key, run.key)}: "
-            f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was "
-            f"recorded. {_what_to_do(evidence)}; --rebaseline makes kernel.py the champion if it passes",
+            f"the champion (attempt {champion.number}) itself fails under {differs}: {why_not(evidence)}. There is "
+            f"nothing to compare with and nothing was recorded. {_what_to_do(evidence)}; --rebaseline makes kernel.py "
+            "the champion if it passes",
         )
-    return Opponent(attempt=champion, commit=commit, candidate=candidate, evidence=evidence, fresh=True)
-
-
-def _passes(run: Run, champion: Attempt) -> bool | None:
-    """True if, by the notes, the champion passes under this attempt's keys, False if it fails; else None."""
-    notes, skipped = note_files.read(run.ledger.place)
-    for sentence in skipped:
-        run.say(sentence)
-    return outcome_of_checks(notes, champion.number, champion.kernel_sha256, run.key)
-
-
-def defender(run: Run, facing: Opponent) -> resimulate.Defender:
-    """The champion for testing a simulated gain, with the folders that may hold its dumps."""
-    return resimulate.Defender(
-        evidence=facing.evidence,
-        candidate=facing.candidate,
-        bench=run.bench,
-        say=run.say,
-        works=(run.champions_work, f"{facing.attempt.number:04d}"),
-    )
+    return Opponent(attempt=champion, candidate=candidate, evidence=evidence, fresh=True)
 
 
 def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:
@@ -126,7 +107,7 @@ def champion_remedy(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
     """A sentence that the champion fails according to `evidence`, with the remedy; () if it passes."""
     if evidence.failure is None:
         return ()
-    sentence = f"the champion (attempt {champion.number}) fails: {evidence.failure.kind}: {evidence.failure.message}"
+    sentence = f"the champion (attempt {champion.number}) fails: {why_not(evidence)}"
     return (f"{sentence.rstrip('.')}. {_what_to_do(evidence)}",)
 
 

@@ -4,14 +4,12 @@ from dataclasses import fields, replace
 
 from harness.advice import report as reporting
 from harness.contest import Contest, load
-from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.request import Progress
-from harness.judge.key import problem_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.changes import changes
 from harness.ledger import Ledger, history
 from harness.loop import draw_text, resimulate
-from harness.loop.bench import CHAMPION, ON_SOURCE, Bench
+from harness.loop.bench import CHAMPION, ON_SOURCE, Bench, time_ratio
 from harness.records import (
     Attempt,
     Check,
@@ -44,10 +42,8 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     candidate = history.candidate(ledger.place, number)
     # `prepare.py` names one chip; the attempt may have been judged for another.
     contest = load(contest.directory, attempt.evidence.chip)
-    on = ON_SOURCE[attempt.key.source]
-    bench = Bench(contest=contest, progress=progress, on=on, reuses=False)
-    policy = bench.policy
-    key = contest.key(measuring.source(contest.chip, on))
+    bench = Bench(contest=contest, progress=progress, on=ON_SOURCE[attempt.key.source], reuses=False)
+    policy, key = bench.policy, contest.key(bench.source)
     work = f"replay/{number:04d}"
     # Recorded failures first.
     draws = (*draw_text.failing(attempt.evidence), *draw_text.of(attempt.evidence.all_checks))
@@ -55,8 +51,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     with bench.locked(f"replay {number}"):
         evidence = replace(bench, draws=draws).judge(candidate, work)
         opponent = _opponent(ledger, attempt, bench, key) if evidence.failure is None else None
-        defender = _defender(ledger, attempt, opponent, bench)
-        resimulated = resimulate.resimulated(contest, evidence, work, defender, policy)
+        resimulated = resimulate.resimulated(evidence, work, _defender(ledger, attempt, opponent, bench))
     if key.source == "simulated" or evidence.failure is not None:
         verdict = judging.decide(
             evidence, opponent, None, policy, contest.chip, resimulated, judging.Tries(looked_at=attempt.looked_at)
@@ -65,9 +60,6 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         verdict = judging.decide(evidence, None, None, policy, contest.chip)
     then = _judgement(attempt.evidence, attempt.verdict, contest)
     now = _judgement(evidence, verdict, contest)
-    then_timed = (problem_digest(attempt.evidence.problem), attempt.key.chip, attempt.key.source)
-    same_thing = then_timed == (key.problem, key.chip, key.source)
-    are_timed = then.seconds is not None and now.seconds is not None
     return Replay(
         number=number,
         hypothesis=attempt.hypothesis,
@@ -75,7 +67,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         then=then,
         now=now,
         differences=(*_differences(attempt, key, policy, evidence.problem), *_alone(attempt, key.source)),
-        drift=now.seconds / then.seconds if same_thing and are_timed and now.seconds and then.seconds else None,
+        drift=time_ratio(attempt, then.seconds, key, now.seconds),
         changes=changes(evidence, attempt.evidence),
         scratch=f"profile_data/{work}",
         redrawn=tuple(_redrawn(check, evidence) for check in attempt.evidence.all_checks),

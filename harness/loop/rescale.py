@@ -6,9 +6,7 @@ killed run loses only the time of one kernel.
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from harness.advice import report as reporting
 from harness.candidate import Candidate
@@ -19,8 +17,8 @@ from harness.judge.key import checks_digest, key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, history, scale
 from harness.ledger import notes as note_files
-from harness.loop.bench import Bench, Say
-from harness.records import Evidence, Key, Note, Row
+from harness.loop.bench import Bench, Say, now, say_all
+from harness.records import Attempt, Evidence, Key, Note, Row
 from harness.units import quantity
 
 # The folder below profile_data for the dumps of the kernel that is being timed.
@@ -51,8 +49,7 @@ def rescale(contest: Contest, progress: Progress, say: Say, *, everything: bool 
         )
     ledger = Ledger.open(contest.directory)
     with ledger.lock("rescale"):
-        for sentence in ledger.recover():
-            say(sentence)
+        say_all(ledger.recover(), say)
         return rescale_locked(ledger, contest, progress, everything=everything, tries_again=True)
 
 
@@ -65,7 +62,7 @@ def rescale_locked(
     after = ledger.next_number() - 1
     before = [note for note in note_files.read(ledger.place)[0] if note.key_digest == key_digest(key)]
     notes, skipped = [], []
-    with _logged(ledger):
+    try:
         for number, row in enumerate(todo, 1):
             label = f"attempt {row.number} ({number} of {len(todo)})"
             try:
@@ -79,13 +76,16 @@ def rescale_locked(
                 # This result is not kept, so that the next run tries the kernel again.
                 skipped.append(f"attempt {row.number} was not timed: {failure.kind}: {failure.message}")
                 continue
-            note = note_of(evidence, contest, key, row.number, row.kernel_sha256, after)
+            note = note_of(evidence, contest, key, row, after)
             # A kernel that fails as before is reported, but not noted again.
             if not any(
                 replace(note, when=earlier.when, after=earlier.after, key=earlier.key) == earlier for earlier in before
             ):
                 ledger.keep_notes([note])
             notes.append(note)
+    finally:
+        # Also after an interruption.
+        ledger.log_notes()
     return RescaleResult(key_digest=key_digest(key), notes=tuple(notes), skipped=tuple(skipped))
 
 
@@ -100,14 +100,7 @@ def pending(
 
 
 def note_of(
-    evidence: Evidence,
-    contest: Contest,
-    key: Key,
-    attempt: int,
-    kernel_sha256: str,
-    after: int,
-    *,
-    is_checked: bool = False,
+    evidence: Evidence, contest: Contest, key: Key, attempt: Attempt | Row, after: int, *, is_checked: bool = False
 ) -> Note:
     """The note about the recorded kernel of an attempt, from new evidence."""
     failure, latency = evidence.failure, evidence.latency
@@ -116,10 +109,10 @@ def note_of(
     run = roofline.finished_run(evidence)
     return Note(
         kind="checked" if is_checked else "timed",
-        attempt=attempt,
-        kernel_sha256=kernel_sha256,
+        attempt=attempt.number,
+        kernel_sha256=attempt.kernel_sha256,
         after=after,
-        when=datetime.now(UTC).isoformat(timespec="seconds"),
+        when=now(),
         key=key,
         key_digest=key_digest(key),
         checks_digest=checks_digest(key) if is_checked else "",
@@ -146,15 +139,6 @@ def _timed(contest: Contest, candidate: Candidate, row: Row, name: str, progress
         return bench.judge(candidate, work, f"{name}:")
     finally:
         shutil.rmtree(bench.profile_data / work, ignore_errors=True)
-
-
-@contextmanager
-def _logged(ledger: Ledger) -> Iterator[None]:
-    """Puts the notes taken in the body of the `with` into the log, even if the body is interrupted."""
-    try:
-        yield
-    finally:
-        ledger.log_notes()
 
 
 def sentences(rescaled: RescaleResult, left: Sequence[Row] = (), attempts: str | None = None) -> tuple[str, ...]:

@@ -32,16 +32,17 @@ class Defender:
     say: Say
 
 
-def resimulated(
-    contest: Contest, evidence: Evidence, work: str, defender: Defender | None, policy: Policy
-) -> tuple[Resimulation, ...]:
+def resimulated(evidence: Evidence, work: str, defender: Defender | None) -> tuple[Resimulation, ...]:
     """The runs of both programs under each change of an uncertain constant; () unless the gain is a simulated one.
 
     `evidence` is the candidate's, whose dumps are in the folder `work` of `profile_data`. Dumps count as the
     champion's if the hash of its kernel.py lies next to them and simulating them gives the judged time; if there are no
     such dumps, the champion is compiled again. If the runs fail, the reason is reported, and the result is () as well.
     """
-    if defender is None or not judging.is_simulated_gain(evidence, defender.evidence, policy, contest.chip):
+    if defender is None:
+        return ()
+    contest, policy = defender.bench.contest, defender.bench.policy
+    if not judging.is_simulated_gain(evidence, defender.evidence, policy, contest.chip):
         return ()
     began = time.monotonic()
     defender.say("a gain: simulating champion and candidate again under changes of each uncertain constant")

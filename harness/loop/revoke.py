@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Literal
 
 from harness import contest as contests
@@ -11,20 +10,18 @@ from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.request import Progress
-from harness.judge.key import key_difference, key_digest, problem_digest
+from harness.judge.key import key_difference, key_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git, history
 from harness.ledger import champion as champions
 from harness.loop import guard, preconditions
-from harness.loop.bench import ON_SOURCE, Bench, Say
+from harness.loop.bench import ON_SOURCE, Bench, Say, champion_record, drift_since, now, say_all
 from harness.loop.draw_text import failing
 from harness.records import (
     MAY_PASS_NEXT_TIME,
     Attempt,
-    Champion,
     Draw,
     Evidence,
     Failure,
@@ -36,7 +33,6 @@ from harness.records import (
     Trace,
     Verdict,
 )
-from harness.units import percent, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +115,7 @@ def revoke(
     """
     ledger = Ledger.open(contest.directory)
     with ledger.lock("revoke"):
-        for sentence in ledger.recover():
-            say(sentence)
+        say_all(ledger.recover(), say)
         preconditions.refuse_unfit(ledger.place.repository, contest)
         champion = ledger.champion()
         if champion is None:
@@ -135,11 +130,18 @@ def revoke(
             )
         candidate = ledger.champion_candidate()
         rows, skipped = history.rows(ledger.place)
-        for sentence in skipped:
-            say(sentence)
-        all_draws = (*draws, *_recorded_failures(ledger, champion, rows))
-        recheck = _court(ledger, champion, policy, progress, all_draws, force=force)
-        started = _now()
+        say_all(skipped, say)
+        bench = Bench(
+            # `prepare.py` names one chip; the champion may have been judged for another.
+            contest=contests.load(ledger.place.kernel_path.parent, champion.evidence.chip),
+            progress=progress,
+            policy=policy,
+            on=ON_SOURCE[champion.key.source],
+            draws=(*draws, *_recorded_failures(ledger, champion, rows)),
+        )
+        key = bench.contest.key(bench.source)
+        recheck = _Recheck(ledger=ledger, bench=bench, key=key, number=ledger.next_number(), force=force)
+        started = now()
         rejudged_attempts: list[RejudgedAttempt] = []
         first = _judged(recheck, champion, candidate, rejudged_attempts)
         if first.verdict.outcome != "failed":
@@ -164,21 +166,6 @@ def _recorded_failures(ledger: Ledger, champion: Attempt, rows: Sequence[Row]) -
         is_same = row.number > champion.number and row.kernel_sha256 == champion.kernel_sha256
         if is_same and row.outcome == "failed":
             yield from failing(history.attempt(ledger.place, row.number).evidence)
-
-
-def _court(
-    ledger: Ledger, champion: Attempt, policy: Policy, progress: Progress, draws: tuple[Draw, ...], *, force: bool
-) -> _Recheck:
-    # `prepare.py` names one chip; the champion may have been judged for another.
-    contest = contests.load(ledger.place.kernel_path.parent, champion.evidence.chip)
-    on = ON_SOURCE[champion.key.source]
-    return _Recheck(
-        ledger=ledger,
-        bench=Bench(contest=contest, progress=progress, policy=policy, on=on, draws=draws),
-        key=contest.key(measuring.source(contest.chip, on)),
-        number=ledger.next_number(),
-        force=force,
-    )
 
 
 def _judged(
@@ -276,14 +263,8 @@ def _rejudged(result: _RecheckResult) -> RejudgedAttempt:
 
 def _title_stays(recheck: _Recheck, result: _RecheckResult) -> RevokeResult:
     """The result if the champion passes or its verdict is in doubt, with the drift of its time."""
-    champion = result.attempt
-    before, now = champion.evidence.latency, result.evidence.latency
-    ratio, drift = None, ""
-    timed = (problem_digest(champion.evidence.problem), champion.key.chip, champion.key.source)
-    comparable = timed == (recheck.key.problem, recheck.key.chip, recheck.key.source)
-    if comparable and before and now and before.seconds and now.seconds:
-        ratio = now.seconds / before.seconds
-        drift = f": {seconds(now.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
+    champion, latency = result.attempt, result.evidence.latency
+    ratio, drift = drift_since(champion, recheck.key, latency.seconds if latency else None)
     under = "" if champion.key.counts_for(recheck.key) else f" under {key_difference(champion.key, recheck.key)}"
     is_passed = result.verdict.outcome == "accept"
     word = "passes" if is_passed else "neither passes nor fails"
@@ -322,7 +303,7 @@ def _attempt(
         contest=recheck.ledger.place.name,
         hypothesis=f"revoke attempt {champion.number}: {reason or _words(first.failure)}",
         started=started,
-        finished=_now(),
+        finished=now(),
         judged_against=git.head_commit(recheck.ledger.place.repository),
         kernel_sha256=shown.candidate.sha256,
         key=recheck.key,
@@ -333,9 +314,7 @@ def _attempt(
             reasons=(sentence, *failed, *holders_reasons),
             failure=None if holder else first.failure,
         ),
-        champion=Champion(
-            attempt=champion.number, commit=recheck.ledger.champion_commit() or "", score=None, seconds=None
-        ),
+        champion=champion_record(recheck.ledger, champion),
         champion_evidence=first.evidence if holder else None,
         diff=diff.unified(first.candidate.text, shown.candidate.text),
         kind="revoke",
@@ -375,7 +354,3 @@ def _sentence(rejudged: RejudgedAttempt) -> str:
 
 def _words(failure: Failure | None) -> str:
     return f"{failure.kind}: {failure.message}" if failure else ""
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

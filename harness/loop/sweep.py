@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from harness.advice.kernel_changes import on_hypothesis
 from harness.candidate import Candidate
 from harness.errors import RatchetError
-from harness.judge.evaluate import evaluation as measuring
 from harness.judge.key import key_digest
 from harness.judge.verdict import compare_simulated, members, roofline
 from harness.ledger import Ledger, history
 from harness.ledger.table import scaled
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
-from harness.loop.bench import Bench, Say
+from harness.loop.bench import Bench, Say, say_all
 from harness.loop.ledger_advice import attempt_of, set_constants
 from harness.loop.options import Alternative, Options
 from harness.loop.screening import Places
@@ -76,11 +75,10 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
     contest = bench.contest
     ledger = Ledger.open(contest.directory)
     with ledger.lock("sweep"):
-        for sentence in ledger.recover():
-            say(sentence)
+        say_all(ledger.recover(), say)
         preconditions.refuse_unfit(ledger.place.repository, contest)
         if not options.rebaseline:
-            preconditions.refuse_cpu_title(ledger.champion(), measuring.source(contest.chip, bench.on))
+            preconditions.refuse_cpu_title(ledger.champion(), bench.source)
         original = contest.candidate()
         # Before anything is screened, so that an unknown name costs nothing.
         set_constants(original, tuple((name, values[0]) for name, values in wanted.parameters), contest.directory)
@@ -101,8 +99,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
             result = error
         finally:
             tampering = guard.end(ledger, watch, "sweep", is_confined=bench.policy.is_confined)
-            for sentence in tampering.sentences:
-                say(sentence)
+            say_all(tampering.sentences, say)
         if tampering.sentences:
             raise RatchetError(
                 "tampered",
@@ -120,22 +117,19 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
             champion=champion.row.number if champion.row else None,
             champion_seconds=champion.row.seconds if champion.row else None,
         )
-        least_gain = _least_gain(bench, ledger, champion.row, record.looked_at)
+        swept = SweepResult(
+            hypothesis=hypothesis,
+            sweep=record,
+            best=None,
+            attempt=None,
+            outcome=None,
+            why_none=_why_none(result),
+            seconds=time.monotonic() - began,
+            least_gain=_least_gain(bench, ledger, champion.row, record.looked_at),
+        )
         ranked = _ranked(result, again=options.again)
         if not ranked:
-            return Outcome(
-                swept=SweepResult(
-                    hypothesis=hypothesis,
-                    sweep=record,
-                    best=None,
-                    attempt=None,
-                    outcome=None,
-                    why_none=_why_none(result),
-                    seconds=time.monotonic() - began,
-                    least_gain=least_gain,
-                ),
-                judged=None,
-            )
+            return Outcome(swept=swept, judged=None)
         best, *others = ranked
         count = len(result)
         title = f"{hypothesis} [best of {count}: {words(best.settings)}]"
@@ -151,7 +145,8 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         )
         options = replace(options, settings=best.settings, sweep=record, alternatives=alternatives)
         judged = ratchet.attempt_locked(ledger, bench, title, options, say)
-    swept = SweepResult(
+    swept = replace(
+        swept,
         hypothesis=judged.attempt.hypothesis,
         sweep=judged.attempt.sweep or record,
         best=judged.attempt.settings,
@@ -159,7 +154,6 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         outcome=judged.attempt.verdict.outcome,
         why_none="" if judged.recorded else "the best setting is the champion's own, so nothing was recorded",
         seconds=time.monotonic() - began,
-        least_gain=least_gain,
     )
     return Outcome(swept=swept, judged=judged)
 
@@ -187,7 +181,7 @@ def on_another_text(ledger: Ledger, original: Candidate) -> str:
 def _comparable_champion(bench: Bench, ledger: Ledger) -> _Champion:
     source = _source(bench)
     table = scaled(ledger)
-    key = bench.contest.key(measuring.source(bench.contest.chip, bench.on))
+    key = bench.contest.key(bench.source)
     title = search_state.title_row([row.row for row in table.rows], table.number)
     # Times of different hours on a device are not comparable.
     is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == key_digest(key)
@@ -196,7 +190,7 @@ def _comparable_champion(bench: Bench, ledger: Ledger) -> _Champion:
 
 def _source(bench: Bench) -> Source:
     """The source of screened latencies."""
-    return "simulated" if bench.contest.chip.platform == "tpu" else measuring.source(bench.contest.chip, bench.on)
+    return "simulated" if bench.contest.chip.platform == "tpu" else bench.source
 
 
 def _threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -> str:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from harness.candidate import Candidate
 from harness.contest import Contest
-from harness.judge import simulate
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.evaluation import evaluate
 from harness.judge.evaluate.request import Listener, Progress, Request
-from harness.records import Evidence, Failure, Trace
+from harness.loop.bench import Bench
+from harness.records import Evidence, Failure, Policy, Trace
 
 
 class _TracesError(Exception):
@@ -64,14 +64,5 @@ class Trial:
 
 
 def _request(folder: Path, contest: Contest, candidate: Candidate) -> Request:
-    return Request(
-        directory=folder,
-        candidate=candidate,
-        problem=contest.problem,
-        chip=contest.chip,
-        work=folder / "profile_data" / "new",
-        simulate=simulate.run,
-        on="simulated",
-        stubs=contest.stubs,
-        assumption=contest.assumption,
-    )
+    bench = Bench(contest=contest, policy=Policy(), on="simulated", reuses=False)
+    return replace(bench.request(candidate, folder / "profile_data" / "new"), directory=folder)

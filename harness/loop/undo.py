@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from harness.candidate import Candidate
 from harness.contest import Contest
@@ -10,8 +9,9 @@ from harness.errors import RatchetError
 from harness.ledger import Ledger, diff, git, history, recording
 from harness.ledger import champion as champions
 from harness.loop import preconditions
+from harness.loop.bench import champion_record, now
 from harness.loop.revoke import record
-from harness.records import Champion, Policy, Verdict
+from harness.records import Policy, Verdict
 
 
 def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
@@ -73,17 +73,17 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             raise _not_the_champions(ledger, original, champion.number)
         candidate = history.candidate(ledger.place, before.number)
         reason = f"takes attempt {champion.number} back: kernel.py is that of attempt {before.number} again"
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        started = now()
         attempt = replace(
             before,
             number=ledger.next_number(),
             hypothesis=f"undo attempt {champion.number}: {champion.hypothesis}",
-            started=now,
-            finished=now,
+            started=started,
+            finished=started,
             judged_against=git.head_commit(ledger.place.repository),
             policy=policy,
             verdict=Verdict(outcome="accept", reasons=(reason,)),
-            champion=Champion(attempt=champion.number, commit=ledger.champion_commit() or "", score=None, seconds=None),
+            champion=champion_record(ledger, champion),
             champion_evidence=None,
             paired=None,
             expected_time_ratio=None,
@@ -105,23 +105,19 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
 
 def _not_the_champions(ledger: Ledger, candidate: Candidate, champion: int) -> RatchetError:
     """The error if an undo would overwrite `candidate` in the working tree, with the remedy."""
-    expected = f"expected the champion's text (attempt {champion}) in {ledger.place.kernel_path}"
     sha256 = candidate.sha256
     same = [row.number for row in history.rows(ledger.place)[0] if row.kernel_sha256 == sha256]
-    if same:
-        return RatchetError(
-            "unsaved-kernel", f"{expected}, got that of attempt {same[-1]}: ./ratchet.sh checkout {champion}, then undo"
+    if same or _is_saved(ledger):
+        saved = f"attempt {same[-1]}" if same else "the last commit"
+        got = f"that of {saved}: ./ratchet.sh checkout {champion}, then undo"
+    else:
+        got = (
+            "a text that neither HEAD nor any attempt has: undo would overwrite it. Try it as an experiment, or commit "
+            f"it and ./ratchet.sh checkout {champion}, or throw it away with ./ratchet.sh checkout --force {champion}; "
+            "then undo"
         )
-    if _is_saved(ledger):
-        return RatchetError(
-            "unsaved-kernel", f"{expected}, got that of the last commit: ./ratchet.sh checkout {champion}, then undo"
-        )
-    return RatchetError(
-        "unsaved-kernel",
-        f"{expected}, got a text that neither HEAD nor any attempt has: undo would overwrite it. Try it as an "
-        f"experiment, or commit it and ./ratchet.sh checkout {champion}, or throw it away with "
-        f"./ratchet.sh checkout --force {champion}; then undo",
-    )
+    expected = f"expected the champion's text (attempt {champion}) in {ledger.place.kernel_path}"
+    return RatchetError("unsaved-kernel", f"{expected}, got {got}")
 
 
 def _is_saved(ledger: Ledger) -> bool:

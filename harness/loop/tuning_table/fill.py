@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 
@@ -21,7 +20,7 @@ from harness.judge.key import judge_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
 from harness.loop import existing, find_function, scaffold, screening, search_space
-from harness.loop.bench import Bench, policy_here
+from harness.loop.bench import Bench, now, policy_here
 from harness.loop.screening import Places
 from harness.loop.search import SearchProgress, Settings, Study, study_name
 from harness.loop.search_space import Grid, words
@@ -36,25 +35,9 @@ from harness.units import seconds as in_seconds
 _JUDGED = 3
 _TRUTHS = ("True", "False")
 # Failures that no constant of a kernel.py changes: all settings fail like the first.
-_OF_ALL_SETTINGS = frozenset(
-    (
-        "dtype-not-on-chip",
-        "forbidden-import",
-        "foreign-import",
-        "helper-name",
-        "host-callback",
-        "import-error",
-        "interpret-mode",
-        "judge-patched",
-        "left-behind",
-        "missing-kernel-fn",
-        "settings-changed",
-        "sharded",
-        "sparsecore",
-        "syntax-error",
-        "wrong-signature",
-    )
-)
+_OF_CALLS = ("missing-kernel-fn", "wrong-signature", "host-callback", "interpret-mode", "sharded", "sparsecore")
+_OF_PROCESSES = ("judge-patched", "left-behind", "settings-changed")
+_OF_ALL_SETTINGS = frozenset((*existing.BEFORE_THE_CALL, *_OF_CALLS, *_OF_PROCESSES, "dtype-not-on-chip"))
 # Any other reason counts for all settings if at least this many have it and none has a latency.
 _ALIKE = 5
 _NUMBER = re.compile(r"\d+")
@@ -276,7 +259,7 @@ def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, prog
         looked_at=max(1, len(programs) + len(earlier.keys() - evidence_of.keys())),
         compiler=f"jax {environment.jax}, libtpu {environment.libtpu}",
         search=search,
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        finished=now(),
         trials=tuple(
             _trial(settings, evidence_of.get(settings), earlier, is_range=has_range)
             for settings in dict.fromkeys((*earlier, *evidence_of))

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,20 +65,22 @@ class Contest:
         """A hash of the problem's statement."""
         return keys.statement_digest(self.problem.statement())
 
-    def member(self, name: str | None) -> Member:
-        """The member of a suite called `name`; for a single problem, the problem itself, as a member without a name.
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The members of the suite; for a single problem, the problem itself, as a member without a name."""
+        problem = self.problem
+        return problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
 
-        Raises UsageError `which-member` if a suite gets no name or an unknown one, or a single problem gets a name.
-        """
-        if not isinstance(self.problem, Suite):
-            if name is not None:
-                raise UsageError("which-member", f"expected no --member, got {name!r}: the contest is one problem")
-            return Member(name="", problem=self.problem)
-        chosen = next((member for member in self.problem.members if member.name == name), None)
-        if chosen is None:
-            names, got = ", ".join(member.name for member in self.problem.members), repr(name) if name else "none"
-            raise UsageError("which-member", f"expected --member, one of {names} of this suite, got {got}")
-        return chosen
+    @property
+    def is_confined(self) -> bool:
+        """True if prepare.py is code, which a confined child runs."""
+        return any(isinstance(member.problem, confined.Confined) for member in self.members)
+
+    def member(self, name: str | None) -> Member:
+        """The one of `members` called `name`, None for a single problem. Raises UsageError as `require_member`."""
+        names = [member.name for member in self.members] if isinstance(self.problem, Suite) else []
+        require_member(names, name)
+        return self.members[names.index(name) if name in names else 0]
 
     def require_conforming(self) -> None:
         """Raises RatchetError if no kernel can be judged here.
@@ -85,8 +88,7 @@ class Contest:
         `bad-problem`: a problem that prepare.py defines breaks a rule of docs/OPERATORS.md. `weak-contest`: one of the
         wrong answers that operators/controls.py lists passes all checks.
         """
-        members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
-        if any(isinstance(member.problem, confined.Confined) for member in members):
+        if self.is_confined:
             path = self.directory / "prepare.py"
             complaints, weak = confined.complaints(path.read_bytes(), str(path))
             if complaints:
@@ -120,13 +122,11 @@ class Contest:
 
     def key(self, source: Source) -> Key:
         """The Key of evidence that is taken now from `source`: the timing key and the checks key in one record."""
-        members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
-        tables = {member.name: _timing_tables(member.problem) for member in members}
+        tables = {member.name: _timing_tables(member.problem) for member in self.members}
         # Assumptions about branches belong to the timed calls, as tables do.
         tables |= {_ASSUME: self.assumption} if self.assumption is not None else {}
-        path = self.directory / "prepare.py"
-        is_confined = any(isinstance(member.problem, confined.Confined) for member in members)
-        return keys.key(path, self.problem.statement(), tables, self.chip.name, source, is_confined=is_confined)
+        path, statement = self.directory / "prepare.py", self.problem.statement()
+        return keys.key(path, statement, tables, self.chip.name, source, is_confined=self.is_confined)
 
 
 def _timing_tables(problem: Problem) -> Any:
@@ -135,6 +135,15 @@ def _timing_tables(problem: Problem) -> Any:
         return timing_inputs(problem)
     except RatchetError:
         return {}
+
+
+def require_member(names: Sequence[str], name: str | None) -> None:
+    """Raises UsageError `which-member` unless `name` is a member of the suite `names`, or None if it has no members."""
+    if not names and name is not None:
+        raise UsageError("which-member", f"expected no --member, got {name!r}: the contest is one problem")
+    if names and name not in names:
+        got = repr(name) if name else "none"
+        raise UsageError("which-member", f"expected --member, one of {', '.join(names)} of this suite, got {got}")
 
 
 def require(directory: Path) -> Path:

@@ -49,11 +49,11 @@ def attempts(ledger: Ledger, first: int, last: int) -> tuple[Version, ...]:
     titles = {row.number: row.hypothesis for row in history.rows(ledger.place)[0] if _is_of_branch(ledger, row)}
     for number in {first, last} - titles.keys():
         titles[number] = history.attempt(ledger.place, number).hypothesis
-    numbers = sorted(number for number in titles if first <= number <= last)
     return _distinct(
         [
-            Version(name=f"attempt {number}", title=titles[number], candidate=history.candidate(ledger.place, number))
-            for number in numbers
+            Version(name=f"attempt {number}", title=title, candidate=history.candidate(ledger.place, number))
+            for number, title in sorted(titles.items())
+            if first <= number <= last
         ]
     )
 
@@ -85,12 +85,13 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
     for option, name, commit_id, place in (("--from", first, old, 0), ("--to", last, new, -1)):
         if _candidate(ledger, commit_id) is None:
             nearest = f"; the nearest commit in the range that has one is {versions[place].name}" if versions else ""
-            raise RatchetError(
-                "nothing-to-find",
-                f"expected {option} to have {'/'.join(filter(None, (ledger.place.directory, KERNEL)))}, got "
-                f"{name}, which has none that can be judged{nearest}",
-            )
+            kernel = "/".join(filter(None, (ledger.place.directory, KERNEL)))
+            raise _nothing(f"{option} to have {kernel}, got {name}, which has none that can be judged{nearest}")
     return _distinct(versions)
+
+
+def _nothing(expected: str) -> RatchetError:
+    return RatchetError("nothing-to-find", f"expected {expected}")
 
 
 def _candidate(ledger: Ledger, commit: str) -> Candidate | None:
@@ -162,10 +163,9 @@ def bisect(
     bench = Bench(contest=contest, progress=progress)
     texts = Texts(bench, "bisect")
     if len(steps) < 2:
-        raise RatchetError(
-            "nothing-to-find",
-            f"expected two kernels or more from --from to --to, got the same text in all ({steps[0].name}): name ends "
-            "between which kernel.py changed",
+        raise _nothing(
+            f"two kernels or more from --from to --to, got the same text in all ({steps[0].name}): name ends between "
+            "which kernel.py changed"
         )
     search = _Search(texts, steps, metric, threshold, records)
     with bench.locked("bisect"):
@@ -180,7 +180,7 @@ def bisect(
         chip=contest.chip.name,
         threshold=threshold,
         kernels=len(steps),
-        judged=tuple(search.judged),
+        judged=tuple(search.judged.values()),
         suspects=tuple(step.name for step in steps[good + 1 : bad + 1]),
         comparison=comparison,
     )
@@ -192,8 +192,8 @@ class _Search:
     ) -> None:
         self._texts, self._steps, self._metric, self._threshold = texts, steps, metric, threshold
         self._records = records
-        self._judged: dict[Candidate, JudgedVersion] = {}
-        self.judged: list[JudgedVersion] = []
+        # In the order of judging.
+        self.judged: dict[Candidate, JudgedVersion] = {}
 
     def ends(self) -> tuple[int, int]:
         """The index of the last good text, and of the next bad text after it.
@@ -201,53 +201,42 @@ class _Search:
         A bad text before a good one was taken back, so it cannot be the cause.
         """
         judged = [
-            (at, self._judged[step.candidate].is_bad)
+            (at, self.judged[step.candidate].is_bad)
             for at, step in enumerate(self._steps)
-            if step.candidate in self._judged
+            if step.candidate in self.judged
         ]
         good = max(at for at, is_bad in judged if is_bad is False)
         return good, min(at for at, is_bad in judged if is_bad and at > good)
 
     def undecided(self, good: int, bad: int) -> list[int]:
         """The indices between the ends whose text was not judged."""
-        return [at for at in range(good + 1, bad) if self._steps[at].candidate not in self._judged]
+        return [at for at in range(good + 1, bad) if self._steps[at].candidate not in self.judged]
 
     def require_worse(self, good: int, bad: int) -> None:
         first, last = self.judge(good), self.judge(bad)
         if first.failure:
-            raise RatchetError(
-                "nothing-to-find",
-                f"expected a kernel without a failure at --from, got {first.name}: {first.failure}; name a later one",
-            )
+            raise _nothing(f"a kernel without a failure at --from, got {first.name}: {first.failure}; name a later one")
+        unknown = f"the metric `{self._metric}` is unknown"
         if (first.seconds if self._metric == "time" else first.spills) is None and self._metric != "correctness":
-            raise RatchetError(
-                "nothing-to-find",
-                f"expected a kernel that can be judged at --from, got {first.name}: the metric `{self._metric}` is "
-                "unknown; name a later one",
-            )
+            raise _nothing(f"a kernel that can be judged at --from, got {first.name}: {unknown}; name a later one")
         if last.is_bad is None:
-            why = last.failure or f"the metric `{self._metric}` is unknown"
-            raise RatchetError(
-                "nothing-to-find",
-                f"expected a kernel that can be judged at --to, got {last.name}: {why}; name an earlier one",
-            )
+            why = last.failure or unknown
+            raise _nothing(f"a kernel that can be judged at --to, got {last.name}: {why}; name an earlier one")
         if not last.is_bad:
-            raise RatchetError(
-                "nothing-to-find",
-                f"expected --to to be worse than --from in {self._metric}, but {last.name} is no worse than "
-                f"{first.name}: {self._figures_in_words(first, last)}; name other ends, or another --metric or "
-                "--threshold",
+            raise _nothing(
+                f"--to to be worse than --from in {self._metric}, but {last.name} is no worse than {first.name}: "
+                f"{self._figures_in_words(first, last)}; name other ends, or another --metric or --threshold"
             )
 
     def judge(self, at: int) -> JudgedVersion:
         """The step at index `at`, judged now unless the same text already was."""
         step = self._steps[at]
-        if step.candidate in self._judged:
-            return self._judged[step.candidate]
+        if step.candidate in self.judged:
+            return self.judged[step.candidate]
         # Correctness is checked only if it is the metric.
         evidence = self._evidence(step, checked=self._metric == "correctness")
         latency, spills = roofline.latency_seconds(evidence), executed_spills(evidence)
-        judgment = JudgedVersion(
+        judgment = self.judged[step.candidate] = JudgedVersion(
             name=step.name,
             title=step.title,
             seconds=latency,
@@ -255,8 +244,6 @@ class _Search:
             failure=why_not(evidence, timed=self._metric != "correctness"),
             is_bad=self._is_bad(evidence, latency, spills) if at else False,
         )
-        self._judged[step.candidate] = judgment
-        self.judged.append(judgment)
         return judgment
 
     def _evidence(self, step: Version, *, checked: bool) -> Evidence:
@@ -273,7 +260,7 @@ class _Search:
             # A kernel that does not compile has no time, which is no slowdown.
             is_verdict = self._metric == "correctness" and not evidence.failure.may_pass_next_time
             return True if is_verdict else None
-        first = self._judged[self._steps[0].candidate]
+        first = self.judged[self._steps[0].candidate]
         if self._metric == "correctness":
             return False
         old, new = (first.seconds, latency) if self._metric == "time" else (first.spills, spills)

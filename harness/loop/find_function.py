@@ -142,7 +142,13 @@ def _in_file(path: Path, function: str) -> ExistingFunction:
     if not path.is_file():
         raise RatchetError("unknown-function", f"expected --from file.py:function, found no file {path}")
     files = Candidate.of_file(path).files
-    trees = {name: _parse(text, path.name if name == KERNEL else name) for name, text in files.items()}
+    trees: dict[str, ast.Module] = {}
+    for name, text in files.items():
+        shown = path.name if name == KERNEL else name
+        try:
+            trees[name] = ast.parse(text, shown)
+        except (SyntaxError, ValueError) as error:
+            raise RatchetError("syntax-error", f"{shown} is not valid Python: {error}") from None
     for name, tree in trees.items():
         _require_copied_imports(tree, path.name if name == KERNEL else name, path, files)
     definitions = _definitions(trees[KERNEL])
@@ -158,7 +164,11 @@ def _in_file(path: Path, function: str) -> ExistingFunction:
         raise RatchetError("unknown-function", f"{asked}; it has {', '.join(functions) or 'none at all'}")
     # The copy cannot be called kernel.py, because that file calls the function.
     module = function if path.stem in ("kernel", "prepare") or not path.stem.isidentifier() else path.stem
-    if _is_taken(module) or f"{module}.py" in files or _is_beside_the_harness(module):
+    # The folder that holds the harness is a folder of the import path.
+    is_beside_the_harness = any(
+        Path(place, f"{module}.py").is_file() for place in sys.path if Path(place, "harness").is_dir()
+    )
+    if _is_taken(module) or f"{module}.py" in files or is_beside_the_harness:
         module = f"existing_{module}"
     return ExistingFunction(
         module=module,
@@ -168,13 +178,6 @@ def _in_file(path: Path, function: str) -> ExistingFunction:
         home=path.stem,
         helpers={**{name: text for name, text in files.items() if name != KERNEL}, f"{module}.py": files[KERNEL]},
     )
-
-
-def _parse(data: bytes, name: str) -> ast.Module:
-    try:
-        return ast.parse(data, name)
-    except (SyntaxError, ValueError) as error:
-        raise RatchetError("syntax-error", f"{name} is not valid Python: {error}") from None
 
 
 def _require_copied_imports(tree: ast.Module, name: str, path: Path, files: Mapping[str, bytes]) -> None:
@@ -197,14 +200,11 @@ def _require_copied_imports(tree: ast.Module, name: str, path: Path, files: Mapp
             file, inside = path.with_name(f"{top}.py"), path.with_name(top)
             is_contests = top in ("kernel", "prepare")
             if file.exists() and (is_contests or (file.name not in files and file != path)):
-                reason = "is a symbolic link" if file.is_symlink() else "has the name of an installed module"
+                reason, way = "has the name of an installed module", "rename it, and import it by its new name"
+                if file.is_symlink():
+                    reason, way = "is a symbolic link", "replace it by a copy of the file"
                 if is_contests:
                     reason = "has the name of one of the contest's own files"
-                way = (
-                    "replace it by a copy of the file"
-                    if file.is_symlink()
-                    else "rename it, and import it by its new name"
-                )
                 raise RatchetError("not-copied", f"{where} imports {top}, but {file.name} {reason}: {way}")
             if inside.is_dir() and not _is_taken(top):
                 raise RatchetError(
@@ -286,8 +286,3 @@ def _source(module: str) -> Path:
 def _is_installed(path: Path) -> bool:
     is_edited = any(path.resolve().is_relative_to(root) for root in editable_roots())
     return is_edited or bool({"site-packages", "dist-packages"} & set(path.parts))
-
-
-def _is_beside_the_harness(module: str) -> bool:
-    """True if the folder that holds the harness, a folder of the import path, has a module of this name."""
-    return any(Path(place, f"{module}.py").is_file() for place in sys.path if Path(place, "harness").is_dir())

@@ -6,7 +6,7 @@ change must not choose the problem that it is judged by.
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -150,31 +150,35 @@ def judge(
 ) -> JudgedContest:
     """Judges both sides of the contest in `folder`, which the base has in `origin` if it moved; writes below `into`."""
     was = folder if origin is None else origin
+
+    def unjudged(outcome: GateOutcome, reason: str, state: PrepareState = "same") -> JudgedContest:
+        gated = GatedContest(contest=folder, outcome=outcome, reason=reason, prepare=state, changed=changed)
+        return JudgedContest(gated=gated, before=None, after=None, contest=None)
+
     obstacle = _obstacle(change.repository, change.base, was) or _obstacle(change.repository, change.head, folder)
     if obstacle is not None:
-        return _alone(folder, "inconclusive", obstacle, "same", changed)
+        return unjudged("inconclusive", obstacle)
+    state: PrepareState = "same"
     try:
         before = candidate_at(change.repository, change.base, was)
         after = candidate_at(change.repository, change.head, folder)
-    except RatchetError as error:
-        return _alone(folder, "inconclusive", f"{error.kind}: {error}", "same", changed)
-    prepare, state = _prepare(change, was, folder)
-    if after is None or prepare is None:
-        return _alone(folder, "removed", "the change removes the contest", "same", changed)
-    try:
+        prepare, prepare_state = _prepare(change, was, folder)
+        if after is None or prepare is None:
+            return unjudged("removed", "the change removes the contest")
+        state = prepare_state
         contest = _write_contest(into, prepare, after)
     except RatchetError as error:
-        return _alone(folder, "inconclusive", f"{error.kind}: {error}", state, changed)
+        return unjudged("inconclusive", f"{error.kind}: {error}", state)
     new = _side(contest, change.head, after, folder, "after", progress)
+    old, comparison = None, None
     if before is None:
         outcome, reason = _outcome_of_failure(new.evidence) or ("new", "the base has no contest to compare with")
-        alone = _alone(folder, outcome, reason, state, changed, new.evidence)
-        return replace(alone, after=new, contest=contest)
-    is_same = before == after
-    old = new if is_same else _side(contest, change.base, before, folder, "before", progress)
-    comparison = compare(old, new, unified(before.text, after.text))
-    outcome, reason = _outcome(comparison, old.evidence, new.evidence, threshold)
-    reason += "" if was == folder else f"; moved from {was or '.'}"
+    else:
+        old = new if before == after else _side(contest, change.base, before, folder, "before", progress)
+        comparison = compare(old, new, unified(before.text, after.text))
+        outcome, reason = _outcome(comparison, old.evidence, new.evidence, threshold)
+        reason += "" if was == folder else f"; moved from {was or '.'}"
+    latency = new.evidence.latency
     gated = GatedContest(
         contest=folder,
         outcome=outcome,
@@ -182,35 +186,10 @@ def judge(
         prepare=state,
         changed=changed,
         comparison=comparison,
-        seconds=_simulated_seconds(new.evidence),
+        seconds=latency.seconds if latency is not None and latency.source == "simulated" else None,
         chip=contest.chip.name,
     )
     return JudgedContest(gated=gated, before=old, after=new, contest=contest)
-
-
-def _alone(
-    folder: str,
-    outcome: GateOutcome,
-    reason: str,
-    state: PrepareState,
-    changed: tuple[str, ...],
-    evidence: Evidence | None = None,
-) -> JudgedContest:
-    gated = GatedContest(
-        contest=folder,
-        outcome=outcome,
-        reason=reason,
-        prepare=state,
-        changed=changed,
-        seconds=_simulated_seconds(evidence) if evidence else None,
-        chip=evidence.chip if evidence else "",
-    )
-    return JudgedContest(gated=gated, before=None, after=None, contest=None)
-
-
-def _simulated_seconds(evidence: Evidence) -> float | None:
-    latency = evidence.latency
-    return latency.seconds if latency is not None and latency.source == "simulated" else None
 
 
 def _side(

@@ -39,19 +39,8 @@ _FILES = ("*-simulated-*.trace.json.gz", "*.perfetto.json.gz", "answers/*.json")
 _EXPORTED = ".perfetto.json.gz"
 # Folders of evaluations, by command: programs, dumps, kept evidence. The inputs that `attack` found, the journal of
 # `tune` (a search can continue from it), pages and plots lie elsewhere and are never removed.
-_OF_COMMANDS = (
-    "new",
-    "judge",
-    "champion",
-    "diff-*",
-    "attack/work",
-    "sweep/*",
-    "edits/*",
-    "bisect/*",
-    "ablate/*",
-    "revoke/*",
-    "replay/*",
-)
+_OF_MANY_TEXTS = tuple(f"{name}/*" for name in ("sweep", "edits", "bisect", "ablate", "revoke", "replay"))
+_OF_COMMANDS = ("new", "judge", "champion", "diff-*", "attack/work", *_OF_MANY_TEXTS)
 _OF_ATTEMPTS = re.compile(r"\d{4,}(-champion|-failed)?")
 _ATTEMPT = re.compile(r"(\d{4,})(-simulated-.*)?")
 _LOCK = ".lock"

@@ -13,24 +13,8 @@ from harness.loop.settings import parse, value_of
 Setting = tuple[str, str]
 Grid = tuple[tuple[str, tuple[str, ...]], ...]
 _RANGE = re.compile(r"\s*(-?\d+)\.\.(-?\d+)(?::(pow2|\d+))?\s*")
-_IN_CONDITIONS = (
-    ast.BoolOp,
-    ast.UnaryOp,
-    ast.BinOp,
-    ast.Compare,
-    ast.Name,
-    ast.Constant,
-    ast.Load,
-    ast.boolop,
-    ast.unaryop,
-    ast.Add,
-    ast.Sub,
-    ast.Mult,
-    ast.FloorDiv,
-    ast.Div,
-    ast.Mod,
-    ast.cmpop,
-)
+_IN_CONDITIONS = (ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Name, ast.Constant, ast.Load)
+_OPERATORS = (ast.boolop, ast.unaryop, ast.cmpop, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Mod)
 # A space up to this size can be listed.
 MOST_LISTED = 1 << 16
 # A larger range is probably a typing error, and the record of a sweep lists every value.
@@ -97,12 +81,9 @@ def _condition(text: str, names: set[str]) -> ast.expr:
     except SyntaxError as error:
         raise UsageError("bad-condition", f"--where {text!r} is no condition in Python: {error.msg}") from None
     for node in ast.walk(tree):
-        if not isinstance(node, _IN_CONDITIONS):
-            raise UsageError(
-                "bad-condition",
-                f"--where {text!r}: expected comparisons and arithmetic, got "
-                f"{ast.unparse(node) or type(node).__name__}",
-            )
+        if not isinstance(node, (*_IN_CONDITIONS, *_OPERATORS)):
+            got = ast.unparse(node) or type(node).__name__
+            raise UsageError("bad-condition", f"--where {text!r}: expected comparisons and arithmetic, got {got}")
         if isinstance(node, ast.Name) and node.id not in names:
             raise UsageError("bad-condition", f"--where {text!r}: expected constants of --set, got {node.id}")
     if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from harness.contest import require_member
 from harness.errors import UsageError
 from harness.records import Attempt, Evidence
 
@@ -12,14 +13,9 @@ def evidence_of(evidence: Evidence, member: str | None) -> Evidence:
     Raises UsageError `which-member` if a suite is given no name or an unknown one, if that member was not evaluated, or
     if a single problem is given a name.
     """
-    names = [suite_member.name for suite_member in evidence.problem.members or ()]
-    if not names:
-        if member is not None:
-            raise UsageError("which-member", f"expected no --member, got {member!r}: the contest is one problem")
+    require_member([stated.name for stated in evidence.problem.members or ()], member)
+    if member is None:
         return evidence
-    if member not in names:
-        got = repr(member) if member else "none"
-        raise UsageError("which-member", f"expected --member, one of {', '.join(names)} of this suite, got {got}")
     evidence_by_name = {stated.name: about for stated, about in evidence.named_members}
     if member not in evidence_by_name:
         why = evidence.failure.message if evidence.failure else "it was not reached"

@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 
-from harness.records import Hint, Row, Source, Statement
+from harness.records import Hint, Row, Statement
 from harness.records.report_words import source_label
 from harness.records.search_state import Advice, Floor, PastAttempt, SearchChampion
 from harness.units import percent, quantity, seconds
@@ -32,7 +32,8 @@ def go_on_or_stop(
     if champion is None:
         sentence = "no champion yet: the first attempt that passes becomes the champion"
         return Advice(do="baseline", why="no champion", sentence=sentence)
-    label = _label(champion.source, champion.chip)
+    is_on_cpu = champion.source == "measured cpu"
+    label = champion.source if is_on_cpu else source_label(champion.source, champion.chip)
     if floor.gap_fraction is None:
         sentence = f"the champion's latency is unknown: ./ratchet.sh show {champion.attempt} says why; mend that first"
         if champion.seconds is not None:
@@ -64,7 +65,3 @@ def last_hint(problem: Statement, advice: Sequence[Hint]) -> Hint | None:
     """The hint that makes all others pointless, None if there is none. In a suite each member must have one."""
     last = [hint for hint in advice if hint.because and not hint.kind and hint.ranked_by is None]
     return last[0] if last and (len(last) == len(advice) or not problem.members) else None
-
-
-def _label(source: Source, chip: str) -> str:
-    return source if source == "measured cpu" else source_label(source, chip)

@@ -3,6 +3,7 @@
 import ast
 import re
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,8 +76,7 @@ def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progre
             if evidence is None:
                 continue
             if evidence.failure is None:
-                words = (_on_right(contest, target, way, evidence), *_departures(way), *_unchecked(evidence))
-                words += (*_copied(target), *_on_stand_ins(target, lacking))
+                words = (_on_right(contest, target, way, evidence), *_remarks(target, way, evidence, lacking))
                 return Wrapped(candidate=way.candidate, words=words, is_right=True)
             if all(program.trace for _, program in evidence.programs):
                 traced.append((way, evidence))
@@ -91,8 +91,7 @@ def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progre
     assert failure is not None
     sentence = f"kernel.py calls {target.function} {way.words}, which fails: {failure.kind}: {failure.message}"
     step = f"what to do: {next_step(failure, contest.problem.statement().operation)}"
-    words = (f"{sentence}{existing.other_jax_pinned(target)}", step, *_departures(way))
-    words += (*_unchecked(evidence), *_copied(target), *_on_stand_ins(target, lacking))
+    words = (f"{sentence}{existing.other_jax_pinned(target)}", step, *_remarks(target, way, evidence, lacking))
     return Wrapped(candidate=way.candidate, words=words, is_right=False)
 
 
@@ -157,32 +156,22 @@ def _on_right(contest: Contest, target: ExistingFunction, way: existing.Variant,
     return f"kernel.py calls {target.name} {way.words}; it is right at small shapes and takes {took}"
 
 
-def _departures(way: existing.Variant) -> tuple[str, ...]:
-    return (f"options that are not at the function's defaults: {', '.join(way.departures)}",) if way.departures else ()
-
-
-def _unchecked(evidence: Evidence) -> tuple[str, ...]:
-    """The judge's warnings on shapes that are not checked."""
-    warnings = [warning for _, program in evidence.programs for warning in program.warnings]
-    return tuple(f"warning: {warning}" for warning in dict.fromkeys(warnings) if warning.startswith(_UNCHECKED))
-
-
-def _copied(target: ExistingFunction) -> tuple[str, ...]:
-    """A sentence on the files that now lie beside kernel.py, if there are any."""
-    if not target.helpers:
-        return ()
-    names_of_helpers = ", ".join(sorted(target.helpers))
-    return (f"copied {names_of_helpers} to the folder of kernel.py, which imports from there: change the kernel there",)
-
-
-def _on_stand_ins(target: ExistingFunction, lacking: dict[str, Failure]) -> tuple[str, ...]:
-    """A sentence on the packages that got stand-ins, if there are any."""
-    if not lacking:
-        return ()
-    return (
-        f"{target.module} imports packages that now have stand-ins (STUBS in prepare.py; remove those that the kernel "
-        f"needs): {_reasons(lacking)}",
-    )
+def _remarks(
+    target: ExistingFunction, way: existing.Variant, evidence: Evidence, lacking: dict[str, Failure]
+) -> Iterator[str]:
+    """Sentences on options, on shapes that are not checked, on copied files, and on packages that got stand-ins."""
+    if way.departures:
+        yield f"options that are not at the function's defaults: {', '.join(way.departures)}"
+    warnings = dict.fromkeys(warning for _, program in evidence.programs for warning in program.warnings)
+    yield from (f"warning: {warning}" for warning in warnings if warning.startswith(_UNCHECKED))
+    if target.helpers:
+        helpers = ", ".join(sorted(target.helpers))
+        yield f"copied {helpers} to the folder of kernel.py, which imports from there: change the kernel there"
+    if lacking:
+        yield (
+            f"{target.module} imports packages that now have stand-ins (STUBS in prepare.py; remove those that the "
+            f"kernel needs): {_reasons(lacking)}"
+        )
 
 
 def _reasons(lacking: dict[str, Failure]) -> str:

@@ -12,24 +12,9 @@ from harness import reading_limits
 from harness.errors import UsageError
 
 # Keys of a model: its name, and those that make a kernel's problem.
-_MODEL = (
-    "model",
-    "layers",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "hidden",
-    "intermediate",
-    "experts",
-    "experts_per_token",
-    "expert_parallel",
-    "sequences",
-    "batch",
-    "page_size",
-    "tokens",
-    "dtype",
-    "causal",
-)
+_HEADS = ("heads", "kv_heads", "head_dim")
+_EXPERTS = ("hidden", "intermediate", "experts", "experts_per_token", "expert_parallel")
+_MODEL = ("model", "layers", *_HEADS, *_EXPERTS, "sequences", "batch", "page_size", "tokens", "dtype", "causal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,37 +91,25 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
 
     model, dtype = entry["model"], {"dtype": entry["dtype"]} if "dtype" in entry else {}
     lengths = entry.get("sequences")
-    if (
-        not isinstance(lengths, list)
-        or not lengths
-        or not all(type(length) is int and length > 0 for length in lengths)
-    ):
+    if not isinstance(lengths, list) or not lengths or any(type(each) is not int or each < 1 for each in lengths):
         raise UsageError("bad-shapes", f"{where}: expected 'sequences' as a list of lengths, got {lengths!r}")
     for length in lengths:
         if operation == "attention":
-            heads = {name: need(name) for name in ("heads", "kv_heads", "head_dim")}
-            causal = entry.get("causal", True)
+            heads, causal = {name: need(name) for name in _HEADS}, entry.get("causal", True)
             yield {"name": f"{model}, {length}", **heads, "sequence": length, "causal": causal, **dtype}
         elif operation == "paged_attention":
-            heads = {name: need(name) for name in ("heads", "kv_heads", "head_dim")}
+            heads = {name: need(name) for name in _HEADS}
             size, sequences = need("page_size", 16), need("batch")
-            pages = -(-length // size)
+            per_sequence = -(-length // size)
+            pages = {"page_size": size, "pages_per_sequence": per_sequence, "pages": sequences * per_sequence}
             tokens = {"tokens": need("tokens")} if "TOKENS" in names else {}
-            yield {
-                "name": f"{model}, {sequences} x {length}",
-                **heads,
-                "sequences": sequences,
-                "page_size": size,
-                "pages_per_sequence": pages,
-                "pages": sequences * pages,
-                **tokens,
-                **dtype,
-            }
+            name = f"{model}, {sequences} x {length}"
+            yield {"name": name, **heads, "sequences": sequences, **pages, **tokens, **dtype}
         elif operation == "grouped_matmul":
             experts, chips = need("experts"), need("expert_parallel", 1)
             if experts % chips:
-                message = f"expected 'expert_parallel' to divide the {experts} experts, got {chips}"
-                raise UsageError("bad-shapes", f"{where}: {message}")
+                even = f"expected 'expert_parallel' to divide the {experts} experts"
+                raise UsageError("bad-shapes", f"{where}: {even}, got {chips}")
             rows, groups = -(-length * need("batch", 1) * need("experts_per_token") // chips), experts // chips
             part = f", {groups} of {experts} experts" if chips > 1 else ""
             hidden, intermediate = need("hidden"), need("intermediate")

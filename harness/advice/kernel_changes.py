@@ -41,22 +41,8 @@ _CALLS: dict[str, Kind] = {
     "tril": "mask",
     "triu": "mask",
 }
-_DTYPES = {
-    "bfloat16",
-    "float16",
-    "float32",
-    "float64",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "int4",
-    "int8",
-    "int16",
-    "int32",
-    "uint4",
-    "uint8",
-    "uint16",
-    "uint32",
-}
+_FLOATS = {"bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"}
+_DTYPES = _FLOATS | {f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32)}
 # Positions have this dtype in every kernel.
 _OF_POSITIONS = "int32"
 # A hypothesis names an observation if it has a number, or a word of this list, which reports use for counts, times and

@@ -50,9 +50,11 @@ def report(evidence: Evidence, chip: Chip) -> Report:
     gap_fraction = gap / latency if gap is not None and latency is not None else None
     tightest = tightest_call(evidence, chip)
     samples = evidence.samples
+    # Without a latency, the source is the one that it would have had.
+    source: Source = evidence.latency.source if evidence.latency else "measured" if samples else "simulated"
     result = Report(
         chip=chip.name,
-        source=_source(evidence),
+        source=source,
         seconds=latency,
         plus_minus_seconds=evidence.latency.plus_minus_seconds if evidence.latency and latency is not None else None,
         flops_per_second=None if latency is None else work.flops / latency,
@@ -199,10 +201,3 @@ def tightest_call(evidence: Evidence, chip: Chip) -> PallasCall | None:
 
 def _vmem_limit(call: PallasCall | None, chip: Chip) -> int:
     return chip.vmem_limit(call.vmem_limit_bytes if call else None)
-
-
-def _source(evidence: Evidence) -> Source:
-    """The source of the latency; without a latency, the source that it would have had."""
-    if evidence.latency:
-        return evidence.latency.source
-    return "measured" if evidence.samples else "simulated"

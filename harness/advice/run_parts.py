@@ -1,6 +1,6 @@
 """The parts of a simulated run with their times: the problem's timing inputs, and the operations of its program."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.records import Simulation
@@ -39,11 +39,8 @@ def sentences(run: Simulation) -> Iterator[str]:
         yield f"timing inputs: {times}{whole}"
     if parts := operations(run):
         of_input = f" with {run.runs[0].name}" if inputs else ""
-        yield f"operations{of_input}: {_shares(parts, _whole(run))}"
-
-
-def _shares(parts: Sequence[RunPart], whole: float) -> str:
-    return " · ".join(f"{part.name} {seconds(part.seconds)} ({percent(part.seconds / whole)})" for part in parts)
+        shares = (f"{part.name} {seconds(part.seconds)} ({percent(part.seconds / _whole(run))})" for part in parts)
+        yield f"operations{of_input}: {' · '.join(shares)}"
 
 
 def _whole(run: Simulation) -> float:

@@ -49,13 +49,12 @@ def page() -> str:
 
 
 def _section(title: str, entries: tuple[SemanticsEntry, ...]) -> str:
-    rows = ((_names(entry), entry.kind, entry.on_cpu, entry.on_chip, entry.guard) for entry in entries)
+    rows = (
+        (", ".join(f"`{name}`" for name in entry.primitives), entry.kind, entry.on_cpu, entry.on_chip, entry.guard)
+        for entry in entries
+    )
     columns = ("operation", "kind", "on the CPU, unless modelled", "on the chip", "guard, or why")
     return f"## {title}\n\n" + _table(columns, rows)
-
-
-def _names(entry: SemanticsEntry) -> str:
-    return ", ".join(f"`{name}`" for name in entry.primitives)
 
 
 def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:

@@ -143,11 +143,6 @@ def _link(run: ProgramRun) -> float | None:
     return host_bytes_per_second(chip) if chip and run.platform != "cpu" else None
 
 
-def _over_the_link(run: ProgramRun, num_bytes: int) -> str:
-    link = _link(run)
-    return f"; {num_bytes / link:.2g} s at {decimal(link, 'B/s')} (predicted)" if link else ""
-
-
 def _input_wait(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
     """Seconds that the devices wait for the host, their share of the time, and how the share compares with the target.
 
@@ -253,7 +248,8 @@ def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding
             if transfer.unsized:
                 observation += f" without the {transfer.unsized} of unreported size; the first call transferred "
                 observation += f"{at_first:,} bytes in all"
-            observation += _over_the_link(run, num_bytes)
+            if link := _link(run):
+                observation += f"; {num_bytes / link:.2g} s at {decimal(link, 'B/s')} (predicted)"
             yield _finding("transfers", f"{transfer.direction} transfers", subject, observation)
 
 
@@ -412,8 +408,9 @@ def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFindin
                 f"{quantity(dots.rows, 'row')} for {dots.summed} x {dots.columns} weights: under {ridge:.0f} rows "
                 f"(the ridge of a {chip.name} in bfloat16) reading the weights takes longer than multiplying"
             )
-            rows = f"{_multiple(ridge)} or more"
-            remedy = f"Raise the batch (rows of a product: batch x sequence of one device) to {rows}"
+            # Rounded up to a multiple of 128.
+            rows = -(-int(ridge) // 128) * 128
+            remedy = f"Raise the batch (rows of a product: batch x sequence of one device) to {rows} or more"
             yield _finding("small-batch", product, subject, observation, remedy)
         fill = fill_fraction(dots.summed, dots.columns, chip.mxu_size)
         if fill < _FULL:
@@ -428,11 +425,6 @@ def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFindin
                 "lie in tiles of 8 x 128"
             )
             yield _finding("layout", product, subject, observation, remedy)
-
-
-def _multiple(rows: float) -> int:
-    """`rows`, rounded up to a multiple of 128."""
-    return -(-int(rows) // 128) * 128
 
 
 RULES: tuple[Callable[[ProgramRun, str], Iterator[DoctorFinding]], ...] = (

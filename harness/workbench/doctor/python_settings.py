@@ -2,27 +2,13 @@
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypeAlias
 
+from harness.records.doctor import Setting
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """One assignment to a variable of the environment (or an option of JAX), or the reason why it was not understood.
-
-    `too_late` says in words which earlier line has read the variable, `unreached` why os.putenv does not reach the
-    variable's reader; each is "" if that is not so. `scope` is 0 for the program's environment; other numbers stand for
-    environments that it makes for other processes.
-    """
-
-    line: int
-    name: str = ""
-    value: str = ""
-    is_certain: bool = True
-    problem: str = ""
-    too_late: str = ""
-    unreached: str = ""
-    scope: int = 0
-
+# A variable that is set, or words on the line and the reason why its assignment was not understood.
+Step: TypeAlias = Setting | str
 
 # Functions that start JAX's backends, which read XLA_FLAGS and LIBTPU_INIT_ARGS then and never again. Calls of
 # jax.numpy and jax.random start them too.
@@ -46,11 +32,16 @@ class _Unread(Exception):
     """An expression whose text is not known without running it."""
 
 
-def steps(tree: ast.Module, is_watched: Callable[[str], bool]) -> Iterator[Assignment]:
+def assignment(name: str, value: str, place: str) -> Setting:
+    """The setting of a whole variable."""
+    return Setting(variable=name, name="", value=value, word=f"{name}={value}", place=place)
+
+
+def steps(tree: ast.Module, is_watched: Callable[[str], bool]) -> Iterator[Step]:
     """The assignments to environment variables and JAX's options, in the order in which they run.
 
-    An assignment is not certain if it is in a condition, or in a function that the module does not call. In
-    environments of other processes only watched variables count.
+    An assignment is not certain if it is in a condition, or in a function that the module does not call. Scope 0 is the
+    program's environment; in environments of other processes, the other scopes, only watched variables count.
     """
     walk = _Walk(is_watched)
     yield from walk.body(tree.body)
@@ -82,7 +73,7 @@ class _Walk:
         self.started_in: int | None = None
         self.started_by = ""
 
-    def body(self, statements: Iterable[ast.stmt]) -> Iterator[Assignment]:
+    def body(self, statements: Iterable[ast.stmt]) -> Iterator[Step]:
         for statement in statements:
             self._note_names(statement)
             if isinstance(statement, _Function):
@@ -97,7 +88,7 @@ class _Walk:
             yield from self._assignments(statement)
             yield from self._blocks(statement)
 
-    def _blocks(self, statement: ast.stmt) -> Iterator[Assignment]:
+    def _blocks(self, statement: ast.stmt) -> Iterator[Step]:
         is_main = isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"
         outside, started = self.is_certain, (self.started_in, self.started_by)
         self.is_certain = outside and (is_main or isinstance(statement, ast.With))
@@ -135,7 +126,7 @@ class _Walk:
             return self._is_compiled(node.func) or any(self._is_compiled(part) for part in node.args[:1])
         return isinstance(node, (ast.Name, ast.Attribute)) and self._full_name(node) in _COMPILED
 
-    def _calls(self, statement: ast.stmt) -> Iterator[Assignment]:
+    def _calls(self, statement: ast.stmt) -> Iterator[Step]:
         """The assignments in functions that this statement calls; notes the line that starts a backend."""
         nodes = [
             node for name, node in ast.iter_fields(statement) if name not in ("body", "handlers", "orelse", "finalbody")
@@ -168,7 +159,7 @@ class _Walk:
             return f"JAX has already started its backend in line {self.started_in} ({self.started_by})"
         return ""
 
-    def _assignments(self, statement: ast.stmt) -> Iterator[Assignment]:
+    def _assignments(self, statement: ast.stmt) -> Iterator[Step]:
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
                 yield from self._assign(target, statement.value)
@@ -184,7 +175,7 @@ class _Walk:
         elif isinstance(statement, (ast.Return, ast.Expr, ast.With)):
             yield from self._other_environments(statement)
 
-    def _assign(self, target: ast.expr, value: ast.expr, *, add: bool = False) -> Iterator[Assignment]:
+    def _assign(self, target: ast.expr, value: ast.expr, *, add: bool = False) -> Iterator[Step]:
         if isinstance(target, ast.Name):
             if self._environment(value) == "":
                 self.aliases.add(target.id)
@@ -209,7 +200,7 @@ class _Walk:
         else:
             yield from self._other_environments(value)
 
-    def _call(self, call: ast.Call) -> Iterator[Assignment]:
+    def _call(self, call: ast.Call) -> Iterator[Step]:
         function = call.func
         name = self._full_name(function)
         holder = self._environment(function.value) if isinstance(function, ast.Attribute) else None
@@ -225,7 +216,7 @@ class _Walk:
             if isinstance(option, ast.Constant) and isinstance(option.value, str) and option.value.startswith("jax_"):
                 # An option of JAX and its variable are one setting.
                 option_set = self._set(ast.Constant(option.value.upper()), call.args[1], call.lineno)
-                yield replace(option_set, too_late="")
+                yield option_set if isinstance(option_set, str) else replace(option_set, too_late="")
         else:
             yield from self._other_environments(call)
 
@@ -260,7 +251,7 @@ class _Walk:
     def _is_watched_key(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Constant) and isinstance(node.value, str) and self.is_watched(node.value)
 
-    def _other_environments(self, node: ast.AST, holder: str | None = None) -> Iterator[Assignment]:
+    def _other_environments(self, node: ast.AST, holder: str | None = None) -> Iterator[Step]:
         """The watched variables in an expression's dictionaries: environments of processes that it starts."""
         for inner in ast.walk(node):
             if isinstance(inner, ast.Dict):
@@ -277,9 +268,7 @@ class _Walk:
             for key, value in watched:
                 yield self._set(key, value, key.lineno, holder=name)
 
-    def _set_pairs(
-        self, holder: str, args: list[ast.expr], keywords: list[ast.keyword], line: int
-    ) -> Iterator[Assignment]:
+    def _set_pairs(self, holder: str, args: list[ast.expr], keywords: list[ast.keyword], line: int) -> Iterator[Step]:
         for key, value in self._pairs(args, keywords):
             if not holder or self._is_watched_key(key):
                 yield self._set(key, value, line, holder=holder)
@@ -294,35 +283,35 @@ class _Walk:
             if keyword.arg is not None:
                 yield ast.Constant(keyword.arg, lineno=keyword.value.lineno, col_offset=0), keyword.value
 
-    def _set(self, key: ast.expr, value: ast.expr, line: int, *, add: bool = False, holder: str = "") -> Assignment:
+    def _set(self, key: ast.expr, value: ast.expr, line: int, *, add: bool = False, holder: str = "") -> Step:
         try:
             name = self._text(key)
         except _Unread:
-            return Assignment(line=line, problem=f"the name of the variable is computed: {ast.unparse(key)[:80]}")
+            return f"line {line}: the name of the variable is computed: {ast.unparse(key)[:80]}"
         try:
             text = self._text(value)
         except _Unread as unread:
-            return Assignment(line=line, problem=f"{name} is computed: {str(unread)[:80]}")
+            return f"line {line}: {name} is computed: {str(unread)[:80]}"
         variables = self.environments[holder]
         variables[name] = variables.get(name, "") + text if add else text
-        return Assignment(
-            line=line,
-            name=name,
-            value=variables[name],
+        return replace(
+            assignment(name, variables[name], f"line {line}"),
             is_certain=self.is_certain,
             too_late="" if holder else self._too_late(name),
             scope=list(self.environments).index(holder),
         )
 
-    def _put(self, call: ast.Call) -> Assignment:
+    def _put(self, call: ast.Call) -> Step:
         """The assignment that os.putenv makes: it sets what libtpu reads, and leaves os.environ as it is."""
         seen_by_python = dict(self.environments[""])
         step = self._set(call.args[0], call.args[1], call.lineno)
         self.environments[""] = seen_by_python
+        if isinstance(step, str):
+            return step
         unreached = ""
-        if step.name.startswith("JAX_"):
+        if step.variable.startswith("JAX_"):
             unreached = "JAX reads os.environ, which os.putenv leaves as it is"
-        elif step.name == "LIBTPU_INIT_ARGS" and self.imported_in is None:
+        elif step.variable == "LIBTPU_INIT_ARGS" and self.imported_in is None:
             # `cloud_tpu_init` of jax 0.10.2 appends a flag of its own to what os.environ holds.
             unreached = (
                 "on a machine with TPUs JAX sets LIBTPU_INIT_ARGS again when it is imported, from os.environ, "

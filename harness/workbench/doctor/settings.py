@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from harness.dumps.xplane import Space
 from harness.records.doctor import Setting, Settings
 from harness.workbench.doctor import config_files, manifests, python_settings
+from harness.workbench.doctor.python_settings import assignment
 
 FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 _PREFIXES = ("XLA_", "JAX_", "LIBTPU_", "TPU_", "PJRT_", "TF_CPP_", "ENABLE_PJRT", "MEGASCALE_")
@@ -39,7 +40,7 @@ def of_environment(variables: Mapping[str, str]) -> Settings:
     reader = Reader("the environment")
     for name in sorted(variables):
         if is_watched(name):
-            reader.assign(name, variables[name], "environment")
+            reader.assign(assignment(name, variables[name], "environment"))
     return reader.settings()
 
 
@@ -58,20 +59,16 @@ def of_script(text: str, subject: str) -> Settings:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = None
     if tree is not None:
+
+        def place(words: str) -> str:
+            """Words that begin with or contain a line's number; in a notebook, with its cell and line instead."""
+            return _LINE.sub(lambda match: places[int(match[1]) - 1], words, count=1) if places else words
+
         for step in python_settings.steps(tree, is_watched):
-            place = places[step.line - 1] if places else f"line {step.line}"
-            if step.problem:
-                reader.not_understood.append(f"{place}: {step.problem}")
-            elif is_watched(step.name):
-                reader.assign(
-                    step.name,
-                    step.value,
-                    place,
-                    is_certain=step.is_certain,
-                    too_late=_LINE.sub(lambda match: places[int(match[1]) - 1] if places else match[0], step.too_late),
-                    unreached=step.unreached,
-                    scope=step.scope,
-                )
+            if isinstance(step, str):
+                reader.not_understood.append(place(step))
+            elif is_watched(step.variable):
+                reader.assign(replace(step, place=place(step.place), too_late=place(step.too_late)))
     else:
         if manifests.is_manifest(text):
             lines = text.splitlines()
@@ -80,7 +77,8 @@ def of_script(text: str, subject: str) -> Settings:
                 if entry.unread:
                     reader.not_understood.append(f"line {entry.line}: {entry.name} {entry.unread}")
                 else:
-                    reader.assign(entry.name, entry.value, f"line {entry.line}", scope=entry.container)
+                    setting = assignment(entry.name, entry.value, f"line {entry.line}")
+                    reader.assign(replace(setting, scope=entry.container))
                     reader.scopes = max(reader.scopes, entry.container)
             text = "\n".join(lines)
         _read_shell(config_files.as_shell(text, is_watched), reader)
@@ -124,10 +122,10 @@ def of_capture(space: Space, subject: str) -> Settings:
         for name, value in plane.stats.items():
             words = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
             if is_watched(name.upper()):
-                reader.assign(name.upper(), words, f"plane {plane.name}")
+                reader.assign(assignment(name.upper(), words, f"plane {plane.name}"))
             elif "--xla_" in words:
                 variable = "LIBTPU_INIT_ARGS" if "--xla_tpu" in words or "--xla_jf" in words else "XLA_FLAGS"
-                reader.assign(variable, words, f"plane {plane.name}, {name}")
+                reader.assign(assignment(variable, words, f"plane {plane.name}, {name}"))
     if not reader.assigned:
         reader.notes.append(
             "The capture records no flags: the profiler of JAX writes none into its planes. Audit the launch script."
@@ -136,7 +134,7 @@ def of_capture(space: Space, subject: str) -> Settings:
         event.of.name.startswith("$") for plane in space.planes for line in plane.lines for event in line.events
     )
     if traced:
-        reader.assign("PYTHON_TRACER", str(traced), "events of the capture")
+        reader.assign(assignment("PYTHON_TRACER", str(traced), "events of the capture"))
     return reader.settings()
 
 
@@ -153,31 +151,11 @@ class Reader:
     not_understood: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def assign(
-        self,
-        name: str,
-        value: str,
-        place: str,
-        *,
-        is_certain: bool = True,
-        too_late: str = "",
-        unreached: str = "",
-        scope: int = 0,
-    ) -> None:
-        """Sets `name` to `value`; if that is certain, flags that only the old value had are marked as not final."""
-        setting = Setting(
-            variable=name,
-            name="",
-            value=value,
-            word=f"{name}={value}",
-            place=place,
-            is_certain=is_certain,
-            too_late=too_late,
-            unreached=unreached,
-            scope=scope,
-        )
+    def assign(self, setting: Setting) -> None:
+        """Sets a variable; if that is certain, flags that only its old value had are marked as not final."""
+        name, scope, is_certain = setting.variable, setting.scope, setting.is_certain
         if name in FLAG_VARIABLES:
-            new = value.split()
+            new = (setting.value or "").split()
             old = self.value(name, scope).split()
             kept = len(old) if new[: len(old)] == old else 0
             at = next((i for i in range(len(new)) if old and new[i : i + len(old)] == old), None)
@@ -190,9 +168,9 @@ class Reader:
                 self._throw_away(name, [], scope)
             self.assigned.append(setting)
         if scope:
-            self.scoped[scope, name] = value
+            self.scoped[scope, name] = setting.value or ""
         else:
-            self.values[name] = value
+            self.values[name] = setting.value or ""
 
     def value(self, name: str, scope: int = 0) -> str:
         """The value of a variable so far, as a scope sees it; "" if it has none."""
@@ -227,7 +205,7 @@ def _read_shell(text: str, reader: Reader, before: int = 0) -> None:
     for number, source, words in _commands(text):
         line = before + number
         if words is None:
-            if _mentions(source):
+            if any(prefix in source for prefix in (*FLAG_VARIABLES, "JAX_", "--xla_")):
                 reader.not_understood.append(f"line {line}: quotes that do not close: {source.strip()[:80]}")
             continue
         if words[:1] == ["set"] or words[:1] == ["echo"]:
@@ -280,7 +258,8 @@ def _assign_all(words: list[str], reader: Reader, line: int, *, is_certain: bool
         if is_watched(name) or "--xla" in value or name in values or not unread:
             if unread and (is_watched(name) or "--xla" in value):
                 reader.not_understood.append(f"line {line}: {unread} in {name}: its value is not known")
-            reader.assign(name, value, f"line {line}", is_certain=is_certain, scope=scope)
+            setting = assignment(name, value, f"line {line}")
+            reader.assign(replace(setting, is_certain=is_certain, scope=scope))
             read = read or is_watched(name)
         if name in FLAG_VARIABLES and following.startswith("--xla_"):
             reader.not_understood.append(
@@ -297,10 +276,6 @@ def _scripts(words: list[str]) -> Iterator[str]:
             yield value if equals else following
         elif word in ("-c", "-lc") and " " in following:
             yield following
-
-
-def _mentions(source: str) -> bool:
-    return any(prefix in source for prefix in (*FLAG_VARIABLES, "JAX_", "--xla_"))
 
 
 def _commands(text: str) -> Iterator[tuple[int, str, list[str] | None]]:

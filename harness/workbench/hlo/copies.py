@@ -62,7 +62,12 @@ def copies(graph: Graph) -> tuple[Copy, ...]:
         for instruction, runs in graph.executions()
         if (moving := _moving_instruction(graph, instruction)) is not None
     ]
-    return tuple(sorted(listed, key=lambda copy: (copy.kind in ("prefetch", "scalar"), _rank(copy))))
+
+    def rank(copy: Copy) -> tuple[bool, float]:
+        # An unknown cost may be the highest.
+        return copy.kind in ("prefetch", "scalar"), -math.inf if copy.bytes_per_run is None else -copy.bytes_per_run
+
+    return tuple(sorted(listed, key=rank))
 
 
 def around_a_kernel(text: str) -> tuple[Copy, ...]:
@@ -87,11 +92,6 @@ def _array_in_problem(copy: Copy, problem: Statement) -> str:
         named = [output.name for output in problem.outputs if ",".join(map(str, output.shape)) == sizes]
         return named[0] if len(named) == 1 else "an output"
     return f"the result of {copy.producer}"
-
-
-def _rank(copy: Copy) -> float:
-    """The sorting key for most expensive first; an unknown cost may be the highest."""
-    return -math.inf if copy.bytes_per_run is None else -copy.bytes_per_run
 
 
 def _moving_instruction(graph: Graph, instruction: Instruction) -> Instruction | None:

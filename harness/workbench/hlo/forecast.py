@@ -32,11 +32,11 @@ def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dic
     flops_per_second, remark = peak(target, product.left.dtype)
     took = roofline(product.flops_per_device, product.bytes_per_device, flops_per_second, target.hbm_bytes_per_second)
     is_split = any(axes for array in (product.left, product.right) for axes in array.axes)
-    result = f"[{','.join(map(str, product.result))}]"
+    left, right, out = product.letters
     notes = [
-        f"{product.left} x {product.right} -> {product.left.dtype}{result}, {product.letters[0]},{product.letters[1]}->"
-        f"{product.letters[2]}.",
-        _per_device(target, flops_per_second, remark),
+        f"{product.left} x {product.right} -> {product.left.dtype}{_sizes(product.result)}, {left},{right}->{out}.",
+        f"A {target.device}: {decimal(flops_per_second, 'FLOP/s')}{f' ({remark})' if remark else ''}, "
+        f"{decimal(target.hbm_bytes_per_second, 'B/s')} of HBM ({target.source}).",
     ]
     if is_split:
         notes.append(
@@ -141,7 +141,7 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
     closes = network.closes(longest) if network else None
     for is_ring, words in ((True, "a ring, both directions"), (False, "a line, no wraparound")):
         took = exact_seconds(kind, share, longest, ring_rate / 2, is_ring=is_ring)
-        here = "" if closes is None else "this axis" if closes == is_ring else ""
+        here = "this axis" if closes == is_ring else ""
         rows.append((f"least on {words}", took, hops(longest, is_ring=is_ring) * HOP_SECONDS, here))
     chip = f" On {target.name} an axis is a ring from {network.ring_size} devices on." if network else ""
     if network and network.rings_are_multiples:
@@ -164,14 +164,6 @@ def shape_tables(parts: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[
     ]
     columns = "local=one device's part;whole;parts:count"
     return (table("true_shapes", "true shapes", "static", columns, rows, remarks),)
-
-
-def _per_device(target: Figures, flops_per_second: float, remark: str) -> str:
-    what = f" ({remark})" if remark else ""
-    return (
-        f"A {target.device}: {decimal(flops_per_second, 'FLOP/s')}{what}, "
-        f"{decimal(target.hbm_bytes_per_second, 'B/s')} of HBM ({target.source})."
-    )
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:

@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from harness.chips.row import Figures
-from harness.hlo.module import Instruction
 from harness.hlo.shapes import Array, arrays
 from harness.records import Table
 from harness.units import percent, quantity, seconds
@@ -94,7 +93,8 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
             continue
         amount = work(graph, instruction)
         took = operation_time(amount, matmul_dtype(graph, instruction), target)
-        what = _what(graph, instruction)
+        is_matmul = bool(matmuls(graph, instruction))
+        what = "matmul" if is_matmul else instruction.fusion_kind or instruction.target or instruction.opcode
         fill = fill_of_instruction(graph, instruction, target.mxu_size)
         listed.append(
             _ListedOperation(name=instruction.name, what=what, runs=runs, work=amount, time=took, mxu_fill=fill)
@@ -123,12 +123,6 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
     title = f"hottest operations of {graph.module.name}, predicted on {target.name}"
     why = "the module computes nothing: only arguments, constants and renamed values"
     return table_of("operations", title, "predicted", _OPERATIONS, listed[:top], notes, why)
-
-
-def _what(graph: Graph, instruction: Instruction) -> str:
-    if matmuls(graph, instruction):
-        return "matmul"
-    return instruction.fusion_kind or instruction.target or instruction.opcode
 
 
 def _copies(graph: Graph, top: int) -> tuple[Table, ...]:

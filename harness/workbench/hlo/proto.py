@@ -116,18 +116,11 @@ def _module_proto(data: bytes, name: str) -> Any:
         except message.DecodeError:
             continue
         parsed = parsed if kind == "HloModuleProto" else parsed.hlo_module
-        if _is_module(parsed):
+        # Most bytes parse as some message; a module has computations with instructions that all have an opcode.
+        every = [list(computation.instructions) for computation in parsed.computations]
+        if every and all(part and all(instruction.opcode for instruction in part) for part in every):
             return parsed
     raise RatchetError("bad-hlo", f"expected a serialized HloModuleProto or HloProto, got {name}, which is neither")
-
-
-def _is_module(parsed: Any) -> bool:
-    """True if there are computations, with instructions that all have an opcode: most bytes parse as some message."""
-    computations = parsed.computations
-    return bool(computations) and all(
-        computation.instructions and all(instruction.opcode for instruction in computation.instructions)
-        for computation in computations
-    )
 
 
 def _source(metadata: Any, frames: Any) -> str:

@@ -1,6 +1,6 @@
 """Tables that the explanations of a module and of an instruction share: memory, time, copies, whole shapes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from harness.chips.row import Figures
@@ -155,15 +155,11 @@ _TRUE_SHAPES: Fields[TrueShape] = (
 def true_shape_table(shapes: Sequence[TrueShape], mesh: Mesh | None) -> Table:
     """Values of which each device has a part, with their global shapes and their split along the mesh axes."""
     title, why = "true shapes of values that are split over devices", "nothing says that a value is split over devices"
-    notes = ["A dimension counts as whole unless something says that it is split.", *mesh_notes(mesh)]
-    return table_of("true_shapes", title, "static", _TRUE_SHAPES, shapes, notes, why)
-
-
-def mesh_notes(mesh: Mesh | None) -> Iterator[str]:
-    """A note on axes whose names are guessed."""
+    notes = ["A dimension counts as whole unless something says that it is split."]
     if mesh is not None and not mesh.is_named:
         names = ",".join(f"NAME={size}" for _, size in mesh.axes)
-        yield (
+        notes.append(
             f"The module names no axes; the mesh {mesh} is guessed from its shardings and groups, the last axis "
             f"varying fastest. --mesh {names} names them."
         )
+    return table_of("true_shapes", title, "static", _TRUE_SHAPES, shapes, notes, why)

@@ -8,56 +8,27 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from evidence_examples import KEY, V5E, evidence, failed, pallas_call, simulation, statement
-from rule_examples import saved, with_parts
+from evidence_examples import V5E, advised, evidence, failed, pallas_call, simulation
+from narrowing import present
+from rule_examples import saved, with_call, with_parts
 
 from harness.advice import diagnose
 from harness.advice.counters import counter_lines
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import times_read
-from harness.advice.report import advise, report
+from harness.advice.report import report
 from harness.operators import Matmul, tolerance
-from harness.records import Ceiling, Evidence, Failure, Hint, OpTime, Outcome, Row, Stage, Trace
+from harness.records import Ceiling, Evidence, Failure, OpTime, Stage
 
 ROOT = Path(__file__).parents[2]
 
 
-def hints_of(kernel: Evidence, previous: tuple[Row, ...] = ()) -> tuple[Hint, ...]:
-    return advise(kernel, report(kernel, V5E), previous)
-
-
-def text(kernel: Evidence, previous: tuple[Row, ...] = ()) -> str:
-    return "\n".join(f"{hint.observation} -> {hint.suggestion}" for hint in hints_of(kernel, previous))
+def text(kernel: Evidence) -> str:
+    return "\n".join(f"{hint.observation} -> {hint.suggestion}" for hint in advised(kernel))
 
 
 def traced(kernel: Evidence, **changes: Any) -> Evidence:
-    assert kernel.trace is not None
-    trace: Trace = replace(kernel.trace, **changes)
-    return replace(kernel, trace=trace)
-
-
-def with_call(kernel: Evidence, **changes: Any) -> Evidence:
-    assert kernel.trace is not None
-    return traced(kernel, pallas_calls=(replace(kernel.trace.pallas_calls[0], **changes),))
-
-
-def earlier(number: int, outcome: Outcome = "accept", **changes: Any) -> Row:
-    row = Row(
-        number=number,
-        kind="experiment",
-        outcome="accept",
-        failure_kind="",
-        hypothesis="h",
-        source="simulated",
-        chip="v5e",
-        key_digest="k",
-        kernel_sha256="",
-        fingerprint="",
-        seconds=2e-3,
-        spills=0,
-        key=KEY,
-    )
-    return replace(row, outcome=outcome, **changes)
+    return replace(kernel, trace=replace(present(kernel.trace), **changes))
 
 
 # Compute-bound, no gap worth a word, nothing wrong: 0.70 ms are the floor.
@@ -65,71 +36,9 @@ GOOD = evidence(0.76e-3, bq=2048, bkv=512)
 
 
 def test_a_good_kernel_gets_no_remedies() -> None:
-    assert hints_of(GOOD)[:1] == hints_of(GOOD)
+    assert advised(GOOD)[:1] == advised(GOOD)
     assert "stop tuning blocks" in text(evidence(0.74e-3, bq=2048, bkv=512))
     assert text(evidence(0.80e-3, bq=2048, bkv=512)) == ""
-
-
-def test_rereads_name_the_block_and_the_factor() -> None:
-    first = hints_of(evidence(2.16e-3, bq=128))[0]
-    assert "k and v are read 128x: 1.07 GB of the 1.08 GB of HBM traffic (block index maps)" in first.observation
-    assert first.suggestion == "raise the query block (rows of q's block, now 128) to 512: 4x fewer re-reads"
-
-
-def test_rereads_are_no_matter_when_memory_does_not_bind() -> None:
-    assert "re-reads" not in text(evidence(2.16e-3, bq=1024))
-    assert "re-reads" not in text(evidence(0.80e-3, bq=2048, bkv=512))
-
-
-def test_rereads_do_not_suggest_what_cannot_fit() -> None:
-    small = with_call(evidence(2.16e-3), vmem_limit_bytes=pallas_call().vmem_bytes + (1 << 17))
-    assert "re-reads" not in text(small)
-    short = evidence(2.16e-3, bq=128, bkv=128, problem=statement(128))
-    assert "re-reads" not in text(short)
-
-
-def test_spills_are_told_with_their_rate() -> None:
-    cycles = 0.8e-3 * 1.5e9
-    spilling = simulation(0.80e-3, executed_spills=round(0.1 * cycles), executed_fills=round(0.1 * cycles))
-    words = text(evidence(0.80e-3, bq=2048, bkv=512, simulation=spilling))
-    assert "120,000 register spills and 120,000 fills executed, 0.20 per cycle" in words
-    assert "halve the key/value block (rows of k's block, now 512) to 256" in words
-    few = simulation(0.80e-3, executed_spills=round(0.01 * cycles))
-    assert "spills" not in text(evidence(0.80e-3, bq=2048, bkv=512, simulation=few))
-
-
-def test_a_spill_cliff_points_back_to_the_last_good_attempt() -> None:
-    spilling = evidence(2.5e-3, bq=4096, bkv=512, simulation=simulation(2.5e-3, executed_spills=2_000_000))
-    words = text(spilling, (earlier(3), earlier(4, "reject")))
-    assert "spill cliff: 0 spills executed in attempt 3, 2,000,000 now" in words
-    assert "go back to the block sizes of attempt 3" in words
-    assert "cliff" not in text(spilling, (earlier(3, chip="v6e"),))
-    assert "cliff" not in text(spilling, (earlier(3, seconds=3e-3),))
-    assert "cliff" not in text(spilling, (earlier(3, spills=1_000_000),))
-    assert "cliff" not in text(spilling)
-    # A kernel that was revoked is no place to go back to, and a time on another scale is not comparable.
-    revoke = earlier(4, kind="revoke", revokes=(3,), holder=2, seconds=None)
-    assert "cliff" not in text(spilling, (earlier(2, spills=None), earlier(3), revoke))
-    assert "cliff" not in text(spilling, (earlier(3), earlier(4, "reject", seconds=3e-3, key_digest="newer")))
-
-
-def test_short_steps() -> None:
-    words = text(evidence(3.0e-3, bq=128, bkv=256))
-    assert "8,192 grid steps of 366.21 ns each" in words
-    assert "raise the key/value block (rows of k's block, now 256) to 1024: fewer and longer steps" in words
-    assert "grid steps" not in text(evidence(3.0e-3, bq=2048, bkv=512))
-
-
-def test_waits_for_busy_units() -> None:
-    cycles = 2.0e-3 * 1.5e9
-    run = simulation(2.0e-3, unit_stall_cycles=0.45 * cycles)
-    idle = tuple(replace(unit, busy_cycles=0.13 * cycles) if unit.name == "MXU" else unit for unit in run.units)
-    words = text(evidence(2.0e-3, bq=1024, simulation=replace(run, units=idle)))
-    assert "waits for busy units 45.0% of the time (simulated) while the MXU is busy only 13.0% of it" in words
-    assert "raise the key/value block (rows of k's block, now 256) to 1024" in words
-    # If the kernel waits for the MXU itself, nothing is wrong; large blocks are not made larger.
-    assert "busy units" not in text(evidence(2.0e-3, bq=1024, simulation=run))
-    assert "busy units" not in text(evidence(2.0e-3, bq=1024, bkv=2048, simulation=replace(run, units=idle)))
 
 
 def test_the_same_change_is_suggested_once() -> None:
@@ -145,14 +54,14 @@ def test_the_same_change_is_suggested_once() -> None:
 def test_work_around_the_kernel() -> None:
     assert "copies" not in text(GOOD)
     kernel = evidence(0.80e-3, bq=2048, bkv=512)
-    assert kernel.hlo is not None
+    hlo = replace(present(kernel.hlo), copy=1)
     op = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
     copy = replace(op, name="copy.9", seconds=0.1e-3)
     run = simulation(0.80e-3, ops=(op, copy))
-    words = text(replace(kernel, hlo=replace(kernel.hlo, copy=1), simulation=run))
+    words = text(replace(kernel, hlo=hlo, simulation=run))
     assert "1 copy or transpose around the kernel; 1 operation outside the kernel, `copy.9`, takes 100.000 us" in words
     # A copy that is no operation of the schedule brings an operand into VMEM, beside the kernel.
-    brought = replace(kernel, hlo=replace(kernel.hlo, copy=1), simulation=simulation(0.80e-3, ops=(op,)))
+    brought = replace(kernel, hlo=hlo, simulation=simulation(0.80e-3, ops=(op,)))
     assert "around" not in text(brought)
     remarks = [line.remark for line in counter_lines(brought) if line.name == "copy"]
     assert remarks == [
@@ -164,61 +73,8 @@ def test_work_around_the_kernel() -> None:
     assert "around" not in text(replace(kernel, simulation=simulation(0.80e-3, ops=(copy,))))
 
 
-def test_waits_for_transfers() -> None:
-    waiting = simulation(1.2e-3, dma_wait_cycles=0.3 * 1.2e-3 * 1.5e9)
-    kernel = evidence(1.2e-3, bq=2048, bkv=512, simulation=waiting)
-    assert "waits for DMA 30.0% of the time" in text(kernel)
-    assert "(rows of k's block, now 512) to 1024" in text(kernel)
-    windows = pallas_call(2048, 512).windows
-    single = with_call(kernel, windows=(windows[0], replace(windows[1], buffers=1), *windows[2:]))
-    assert "give k two buffers (now one)" in text(single)
-    assert "DMA" not in text(
-        evidence(1.2e-3, bq=2048, bkv=512, simulation=simulation(1.2e-3, dma_wait_cycles=0.01 * 1.2e-3 * 1.5e9))
-    )
-
-
-@pytest.mark.parametrize(("unit", "words"), [("VALU", "multiply the scale into q"), ("EUP", "use exp2")])
-def test_units_that_bind(unit: str, words: str) -> None:
-    run = simulation(0.80e-3)
-    units = tuple(replace(u, executed_slots=round(0.85 * u.offered_slots)) if u.name == unit else u for u in run.units)
-    advice = text(evidence(0.80e-3, bq=2048, bkv=512, simulation=replace(run, units=units)))
-    assert f"({unit}) uses 85.0% of its issue slots" in advice
-    assert words in advice
-
-
-def test_matmul_and_softmax_in_turns() -> None:
-    assert "take turns" in text(evidence(1.3e-3, bq=2048, bkv=512))
-    assert "take turns" not in text(evidence(0.80e-3, bq=2048, bkv=512))
-
-
-def test_work_that_is_not_useful() -> None:
-    causal = statement(causal=True)
-    full = statement().work.flops
-    assert "1.99" in text(
-        traced(evidence(0.9e-3, bq=2048, problem=causal), pallas_flops=round(1.99 * causal.work.flops))
-    )
-    assert "pl.when" in text(traced(evidence(0.9e-3, bq=2048, problem=causal), pallas_flops=full))
-    # Faster than the whole square could be: masked blocks are skipped already.
-    assert "pl.when" not in text(traced(evidence(0.5e-3, bq=2048, problem=causal), pallas_flops=full))
-    assert "pl.when" not in text(evidence(0.9e-3, bq=2048))
-
-
-def test_vmem_nearly_full() -> None:
-    call = pallas_call(2048, 512)
-    tight = with_call(evidence(0.80e-3, bq=2048, bkv=512), vmem_limit_bytes=round(call.vmem_bytes / 0.9))
-    assert "raise vmem_limit_bytes" in text(tight)
-    whole = with_call(evidence(0.80e-3, bq=2048, bkv=512), vmem_limit_bytes=V5E.vmem_bytes)
-    assert "VMEM" not in text(whole)
-
-
-def test_plateau() -> None:
-    fruitless = tuple(earlier(number, "reject") for number in range(2, 7))
-    assert "the last 5 attempts brought nothing" in text(GOOD, (earlier(1), *fruitless))
-    assert "brought nothing" not in text(GOOD, (*fruitless, earlier(7)))
-
-
 def test_a_failure_gets_its_next_step_only() -> None:
-    (hint,) = hints_of(failed("compile", "vmem-exceeded"))
+    (hint,) = advised(failed("compile", "vmem-exceeded"))
     assert hint.observation == "compile failed: vmem-exceeded"
     assert "make blocks smaller" in hint.suggestion
 
@@ -326,15 +182,15 @@ def test_products_in_one_pass_are_named_where_float32_is_asked_for() -> None:
     wrong = failed("correctness", "wrong-result")
     wrong = traced(replace(wrong, trace=GOOD.trace), one_pass_lines=("kernel.py line 10",))
     outputs = tuple(replace(output, dtype="float32") for output in wrong.problem.outputs)
-    (hint,) = hints_of(replace(wrong, problem=replace(wrong.problem, outputs=outputs)))
+    (hint,) = advised(replace(wrong, problem=replace(wrong.problem, outputs=outputs)))
     assert "precision='highest' to the product in kernel.py line 10" in hint.suggestion
     # Operands that the kernel cast up from bfloat16 are as exact after one pass.
     assert "that the kernel cast up from bfloat16 loses nothing" in hint.suggestion
     inputs = tuple(replace(array, dtype="float32") for array in wrong.problem.inputs)
-    (hint,) = hints_of(replace(wrong, problem=replace(wrong.problem, inputs=inputs, outputs=outputs)))
+    (hint,) = advised(replace(wrong, problem=replace(wrong.problem, inputs=inputs, outputs=outputs)))
     assert "cast up" not in hint.suggestion
     # If the outputs are bfloat16, one pass is as exact as they are.
-    assert "precision" not in hints_of(wrong)[0].suggestion
+    assert "precision" not in advised(wrong)[0].suggestion
 
 
 def test_a_sum_kept_in_bfloat16_is_named_where_results_are_off_by_no_more_than_it_explains() -> None:
@@ -342,20 +198,20 @@ def test_a_sum_kept_in_bfloat16_is_named_where_results_are_off_by_no_more_than_i
     wrong = traced(replace(wrong, trace=GOOD.trace), narrow_sums=("kernel.py line 12",))
     check = replace(GOOD.checks[0], error=3.0, tolerance=1.0, passed=False)
     for criterion in ("worst element", "root mean square"):
-        (hint,) = hints_of(replace(wrong, checks=(replace(check, criterion=criterion),)))
+        (hint,) = advised(replace(wrong, checks=(replace(check, criterion=criterion),)))
         assert "keep the sums at kernel.py line 12 in float32" in hint.suggestion
         assert "SUMS" not in hint.suggestion
         paged = replace(wrong.problem, operation="paged_attention")
         stated = replace(paged, parameters=(*paged.parameters, ("sums", "bfloat16")))
         for problem, names_it in ((paged, True), (stated, False)):
-            (hint,) = hints_of(replace(wrong, problem=problem, checks=(replace(check, criterion=criterion),)))
+            (hint,) = advised(replace(wrong, problem=problem, checks=(replace(check, criterion=criterion),)))
             assert ("state SUMS = 'bfloat16' in prepare.py" in hint.suggestion) is names_it
     for far in (
         replace(check, error=1e3),
         replace(check, error=None),
         replace(check, criterion="exact", tolerance=0.0),
     ):
-        assert "float32" not in hints_of(replace(wrong, checks=(far,)))[0].suggestion
+        assert "float32" not in advised(replace(wrong, checks=(far,)))[0].suggestion
 
 
 def test_every_stage_has_a_next_step() -> None:
@@ -395,20 +251,20 @@ def test_only_attention_is_told_its_own_words_after_a_failure(kind: str) -> None
 
 
 def test_a_refused_option_is_not_put_down_to_memory() -> None:
-    (hint,) = hints_of(failed("compile", "unsupported"))
+    (hint,) = advised(failed("compile", "unsupported"))
     assert "remove or rewrite the operation that the compiler names" in hint.suggestion
     for kind in ("unsupported", "compile-error", "never heard of"):
         assert "smaller blocks" not in next_step(Failure(stage="compile", kind=kind, message=""), "attention")
 
 
 def test_impossible_and_unknown_latencies_get_no_hints() -> None:
-    assert hints_of(evidence(0.1e-3)) == ()
-    assert hints_of(evidence(None)) == ()
+    assert advised(evidence(0.1e-3)) == ()
+    assert advised(evidence(None)) == ()
 
 
 def test_every_rule_is_silent_about_bare_evidence() -> None:
     bare = evidence(0.80e-3, trace=None, hlo=None, mosaic=None, simulation=None)
-    assert hints_of(bare) == ()
+    assert advised(bare) == ()
 
 
 def test_odd_shapes_of_a_candidate_do_not_break_the_rules() -> None:
@@ -429,7 +285,7 @@ def test_times_read() -> None:
 def test_no_two_hints_turn_the_same_knob() -> None:
     """Spills ask for a smaller key block, many stalls for a larger one: only the stronger hint is shown."""
     spilling = simulation(6e-3, executed_spills=2_000_000, executed_fills=2_000_000, unit_stall_cycles=4e6)
-    suggestions = [hint.suggestion for hint in hints_of(replace(evidence(6e-3, bq=1024), simulation=spilling))]
+    suggestions = [hint.suggestion for hint in advised(replace(evidence(6e-3, bq=1024), simulation=spilling))]
     assert sum("key/value block" in suggestion for suggestion in suggestions) == 1
 
 
@@ -446,6 +302,6 @@ def test_a_what_if_bounds_the_gain() -> None:
 
 
 def test_hints_are_ranked_by_gain() -> None:
-    gains = [hint.gain or 0.0 for hint in hints_of(saved("naive-2048x1024-v5e"))]
+    gains = [hint.gain or 0.0 for hint in advised(saved("naive-2048x1024-v5e"))]
     assert gains == sorted(gains, reverse=True)
     assert len(gains) >= 3

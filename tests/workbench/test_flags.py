@@ -4,7 +4,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from harness.records.doctor import Answers, Known, Settings
 from harness.sandbox import environment
 from harness.shell.main import main
 from harness.workbench.doctor import known_flags, settings
+from harness.workbench.doctor.findings import DoctorFinding
 from harness.workbench.doctor.flag_rules import RULES, SYMPTOMS, RuleSubject
 from harness.workbench.doctor.flag_rules import audit as audited
 
@@ -45,8 +46,12 @@ def rules(text: str, **options: Any) -> list[str]:
     """The rules that find something in a script that names its platform."""
     # Python sets the platform in its own syntax; with a platform set, no rule finds a missing one.
     head = "import os\nos.environ['JAX_PLATFORMS'] = 'tpu'\n" if "import jax" in text else "export JAX_PLATFORMS=tpu\n"
-    subject = RuleSubject(read(f"{head}{text}"), options.pop("known", ALL_KNOWN), **options)
-    return [finding.rule for rule in RULES for finding in rule(subject)]
+    return [finding.rule for finding in findings_of(read(f"{head}{text}"), **options)]
+
+
+def findings_of(settings_read: Settings, libraries: Known = ALL_KNOWN, **options: Any) -> list[DoctorFinding]:
+    subject = RuleSubject(settings_read, libraries, **options)
+    return [finding for rule in RULES for finding in rule(subject)]
 
 
 def words(settings_read: Settings, variable: str) -> list[str]:
@@ -74,6 +79,9 @@ def test_a_shell_script_is_read_with_continuations_and_appended_variables() -> N
     assert read_settings.not_understood == ()
 
 
+BOTH = "--xla_a=1 --xla_b=2"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -88,20 +96,7 @@ def test_a_shell_script_is_read_with_continuations_and_appended_variables() -> N
         'os.environ["XLA_FLAGS"] += " --xla_b=2"',
         'import os\nos.environ.update({"XLA_FLAGS": " ".join(["--xla_a=1", "--xla_b=2"])})',
         'import os\nos.environ.setdefault("XLA_FLAGS", "--xla_a=1 --xla_b=2")',
-    ],
-)
-def test_every_way_of_setting_flags_gives_the_same_two(text: str) -> None:
-    read_settings = read(text)
-    assert words(read_settings, "XLA_FLAGS") == ["--xla_a=1", "--xla_b=2"]
-    assert not read_settings.not_understood
-
-
-BOTH = "--xla_a=1 --xla_b=2"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+        # Other files, and environments of other processes.
         f"FROM python\nENV XLA_FLAGS {BOTH}\n",
         f'FROM python\nENV HOME=/root \\\n    XLA_FLAGS="{BOTH}"\n',
         f'#!/bin/tcsh\nsetenv XLA_FLAGS "{BOTH}"\n',
@@ -126,7 +121,7 @@ BOTH = "--xla_a=1 --xla_b=2"
         f'import os\ndef main():\n    os.environ["XLA_FLAGS"] = "{BOTH}"\nmain()',
     ],
 )
-def test_other_files_and_environments_of_other_processes_are_read_likewise(text: str) -> None:
+def test_every_way_of_setting_flags_gives_the_same_two(text: str) -> None:
     read_settings = read(text)
     assert words(read_settings, "XLA_FLAGS") == ["--xla_a=1", "--xla_b=2"]
     assert not read_settings.not_understood
@@ -196,8 +191,7 @@ def test_what_os_putenv_sets_is_said_not_to_get_to_readers_of_os_environ(text: s
     assert reason in setting.unreached
     assert bool(setting.unreached) == bool(reason)
     assert not setting.too_late
-    subject = RuleSubject(settings_read, ALL_KNOWN)
-    assert ("putenv" in [finding.rule for rule in RULES for finding in rule(subject)]) == bool(reason)
+    assert ("putenv" in [finding.rule for finding in findings_of(settings_read)]) == bool(reason)
 
 
 def test_os_environ_does_not_see_what_os_putenv_set() -> None:
@@ -311,10 +305,9 @@ def test_the_environment_is_read_and_other_variables_are_not() -> None:
 
 
 def test_a_word_without_dashes_is_told_what_it_is() -> None:
-    libtpu = Answers(library="libtpu", unknown={"xla_no": ""}, refused={}, similar={})
-    libraries = Known(jaxlib=NOTHING_WRONG, libtpu=libtpu, jax_variables=frozenset())
+    libraries = replace(ALL_KNOWN, libtpu=replace(NOTHING_WRONG, library="libtpu", unknown={"xla_no": ""}))
     text = 'export LIBTPU_INIT_ARGS="TPU_MEGACORE=DENSE xla_no=1 xla_yes=1 words"'
-    (listed, *_), fails = audited(RuleSubject(read(text), libraries, None, (), is_capture=False))
+    (listed, *_), fails = audited(RuleSubject(read(text), libraries))
     remedies = json.dumps([list(map(str, row)) for row in listed.rows]) + " ".join(listed.notes)
     assert "export TPU_MEGACORE=DENSE" in remedies
     assert "--TPU_MEGACORE" not in remedies
@@ -347,15 +340,13 @@ def test_a_file_of_flags_is_no_word_without_dashes() -> None:
 
 def test_a_variable_among_flags_is_not_taken_for_set() -> None:
     text = 'export LIBTPU_INIT_ARGS="--xla_a=1 JAX_PLATFORMS=cpu JAX_ENABLE_X64=1"'
-    subject = RuleSubject(read(text), ALL_KNOWN)
-    assert [finding.rule for rule in RULES for finding in rule(subject)] == ["no-dashes", "no-dashes", "no-platform"]
+    assert [finding.rule for finding in findings_of(read(text))] == ["no-dashes", "no-dashes", "no-platform"]
 
 
 def test_a_variable_that_is_written_as_a_flag_is_told_what_it_is() -> None:
-    libtpu = Answers(library="libtpu", unknown={"TPU_MEGACORE": ""}, refused={}, similar={})
-    libraries = Known(jaxlib=NOTHING_WRONG, libtpu=libtpu, jax_variables=frozenset())
+    libraries = replace(ALL_KNOWN, libtpu=replace(NOTHING_WRONG, library="libtpu", unknown={"TPU_MEGACORE": ""}))
     text = 'export LIBTPU_INIT_ARGS="--TPU_MEGACORE=MEGACORE_DENSE"'
-    (listed, *_), fails = audited(RuleSubject(read(text), libraries, None, (), is_capture=False))
+    (listed, *_), fails = audited(RuleSubject(read(text), libraries))
     assert "export TPU_MEGACORE=MEGACORE_DENSE" in json.dumps([list(map(str, row)) for row in listed.rows])
     assert fails
 
@@ -448,8 +439,8 @@ def test_a_symptom_asks_for_its_flags_until_they_are_there(symptom: str) -> None
 
 def test_the_offload_is_advised_on_the_chip_that_has_it_only() -> None:
     def advice(name: str) -> str:
-        subject = RuleSubject(read(""), ALL_KNOWN, chip(name), ("all-reduce-stalls",))
-        return next(f.remedy for rule in RULES for f in rule(subject) if f.rule == "missing-for-symptom")
+        listed = findings_of(read(""), chip=chip(name), symptoms=("all-reduce-stalls",))
+        return next(finding.remedy for finding in listed if finding.rule == "missing-for-symptom")
 
     assert OFFLOAD in advice("v7x")
     assert OFFLOAD not in advice("v5e")
@@ -460,12 +451,9 @@ def test_the_offload_is_advised_on_the_chip_that_has_it_only() -> None:
 
 
 def test_a_platform_that_is_not_named_is_found() -> None:
-    def rules_of(variables: Mapping[str, str]) -> list[str]:
-        subject = RuleSubject(settings.of_environment(variables), ALL_KNOWN)
-        return [finding.rule for rule in RULES for finding in rule(subject)]
-
-    assert rules_of({}) == ["no-platform"]
-    assert rules_of({"JAX_PLATFORMS": "tpu"}) == []
+    (finding,) = findings_of(settings.of_environment({}))
+    assert finding.rule == "no-platform"
+    assert findings_of(settings.of_environment({"JAX_PLATFORMS": "tpu"})) == []
 
 
 # --- the installed libraries --------------------------------------------------------------------
@@ -497,9 +485,8 @@ def planted() -> tuple[Settings, Known]:
 def test_the_libraries_themselves_say_what_they_do_not_know(
     planted: tuple[Settings, Known], rule: str, subject: str, words_said: str
 ) -> None:
-    findings_of_rule = [f for r in RULES for f in r(RuleSubject(*planted)) if f.rule == rule and f.subject == subject]
-    assert len(findings_of_rule) == 1
-    assert findings_of_rule[0].remedy.startswith(words_said)
+    (finding,) = [each for each in findings_of(*planted) if each.rule == rule and each.subject == subject]
+    assert finding.remedy.startswith(words_said)
 
 
 def test_a_value_behind_its_flag_is_put_to_libtpu_with_it() -> None:
@@ -509,9 +496,7 @@ def test_a_value_behind_its_flag_is_put_to_libtpu_with_it() -> None:
 
 
 def test_what_the_libraries_know_is_not_found(planted: tuple[Settings, Known]) -> None:
-    subjects = {
-        f.subject for r in RULES for f in r(RuleSubject(*planted)) if f.rule.startswith(("unknown", "bad", "wrong"))
-    }
+    subjects = {f.subject for f in findings_of(*planted) if f.rule.startswith(("unknown", "bad", "wrong"))}
     assert not subjects & {f"--{FUSION}=true", "--xla_gpu_autotune_level=1", "JAX_ENABLE_X64=0"}
     assert len(subjects) == 7
 
@@ -573,23 +558,12 @@ def test_a_capture_says_that_it_records_no_flags(tmp_path: Path, capsys: pytest.
 
 def test_flags_and_the_python_tracer_in_a_capture_are_found() -> None:
     event = xplane.Event(of=xplane.Described(name="$train.py:3 step", stats={}), start_ps=0, duration_ps=1, stats={})
-    space = xplane.Space(
-        planes=(
-            xplane.Plane(
-                name="/host:CPU",
-                stats={"command": "--xla_tpu_a=1"},
-                described=(),
-                lines=(xplane.Line(name="python", events=(event,), start_ps=0),),
-            ),
-        ),
-        hostnames=("host",),
-        errors=(),
-        warnings=(),
-    )
+    lines = (xplane.Line(name="python", events=(event,), start_ps=0),)
+    plane = xplane.Plane(name="/host:CPU", stats={"command": "--xla_tpu_a=1"}, described=(), lines=lines)
+    space = xplane.Space(planes=(plane,), hostnames=("host",), errors=(), warnings=())
     read_settings = settings.of_capture(space, "a capture")
     assert words(read_settings, "LIBTPU_INIT_ARGS") == ["--xla_tpu_a=1"]
-    subject = RuleSubject(read_settings, ALL_KNOWN, is_capture=True)
-    assert [f.subject for rule in RULES for f in rule(subject)] == ["PYTHON_TRACER=1"]
+    assert [f.subject for f in findings_of(read_settings, is_capture=True)] == ["PYTHON_TRACER=1"]
 
 
 def test_files_that_are_no_script_and_no_capture_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -181,7 +181,7 @@ def _judge_and_record(
         chosen, judging, refused = judge_alternatives(run, original, judging, facing, title.candidate)
         sweep = replace(sweep, refused=refused) if sweep else None
         if chosen is not None:
-            settings, hypothesis = chosen.settings, chosen.hypothesis
+            hypothesis, settings = chosen
     facing = judging.opponent
     report = reporting.report(judging.evidence, run.contest.chip)
     advice = reporting.advise(judging.evidence, report, run.rows)

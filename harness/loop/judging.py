@@ -16,7 +16,6 @@ from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import history
 from harness.loop import guard, resimulate
 from harness.loop.opponent import Opponent, Run
-from harness.loop.options import Alternative
 from harness.loop.search_space import words
 from harness.records import (
     MAY_PASS_NEXT_TIME,
@@ -26,6 +25,7 @@ from harness.records import (
     PairedBenchmark,
     RefusedSetting,
     Row,
+    ScreenedSetting,
     Trace,
     Verdict,
 )
@@ -178,8 +178,8 @@ def _time_pair(
 
 def judge_alternatives(
     run: Run, original: Candidate, first: Judging, facing: Opponent | None, champion_candidate: Candidate | None
-) -> tuple[Alternative | None, Judging, tuple[RefusedSetting, ...]]:
-    """The first alternative that does not fail, its judging, and every setting that failed before it.
+) -> tuple[tuple[str, Settings] | None, Judging, tuple[RefusedSetting, ...]]:
+    """The first alternative that does not fail (hypothesis and settings), its judging, and what failed before it.
 
     If all fail, the result is None and `first`, whose files are restored. An alternative is tried if its screened time
     is below the champion's, its text is not the champion's, and no setting with the same program has failed.
@@ -192,13 +192,14 @@ def judge_alternatives(
     alternatives = () if tampered else run.options.alternatives
     # A killed sweep may have left this folder.
     shutil.rmtree(aside, ignore_errors=True)
-    for alternative in (each for each in alternatives if _promises_a_win(each, facing)):
-        candidate = original.set(alternative.settings)
-        if alternative.fingerprint in programs or candidate == champion_candidate:
+    for hypothesis, setting in alternatives:
+        candidate = original.set(setting.settings)
+        is_known = setting.fingerprint in programs or candidate == champion_candidate
+        if is_known or not _promises_a_win(run, setting, facing):
             continue
         last = refused[-1]
         fails = f"{words(last.settings)} fails: {last.failure.kind}: {last.failure.message}"
-        run.say(f"{fails}. Next: {words(alternative.settings)}")
+        run.say(f"{fails}. Next: {words(setting.settings)}")
         if not aside.exists():
             files.rename(aside)
         run.ledger.restore(candidate)
@@ -210,9 +211,9 @@ def judge_alternatives(
             raise
         if judging.verdict.outcome != "failed":
             shutil.rmtree(aside, ignore_errors=True)
-            return alternative, judging, tuple(refused)
-        refused.append(_refusal(alternative.settings, judging))
-        programs.add(alternative.fingerprint)
+            return (hypothesis, setting.settings), judging, tuple(refused)
+        refused.append(_refusal(setting.settings, judging))
+        programs.add(setting.fingerprint)
     if aside.exists():
         shutil.rmtree(files, ignore_errors=True)
         aside.rename(files)
@@ -220,17 +221,17 @@ def judge_alternatives(
     return None, first, tuple(refused)
 
 
-def _promises_a_win(alternative: Alternative, facing: Opponent | None) -> bool:
+def _promises_a_win(run: Run, setting: ScreenedSetting, facing: Opponent | None) -> bool:
     """True if the screened time is below the champion's time of the same source, or that time is unknown."""
-    if facing is None:
+    if facing is None or run.options.sweep is None or setting.seconds is None:
         return True
-    if alternative.source == "simulated":
-        run = facing.evidence.simulation
-        theirs = run.mean_seconds if run else None
+    if run.options.sweep.source == "simulated":
+        simulation = facing.evidence.simulation
+        theirs = simulation.mean_seconds if simulation else None
     else:
         latency = facing.evidence.latency or facing.attempt.evidence.latency
-        theirs = latency.seconds if latency and latency.source == alternative.source else None
-    return theirs is None or alternative.seconds < theirs
+        theirs = latency.seconds if latency and latency.source == run.options.sweep.source else None
+    return theirs is None or setting.seconds < theirs
 
 
 def _refusal(settings: Settings, judging: Judging) -> RefusedSetting:

@@ -2,26 +2,16 @@
 
 from dataclasses import dataclass
 
-from harness.records import Source, Sweep
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
-    """Another setting of the same kernel.py: its hypothesis if it is judged, its screened time and its program."""
-
-    settings: tuple[tuple[str, str], ...]
-    hypothesis: str
-    seconds: float
-    source: Source
-    fingerprint: str
+from harness.records import ScreenedSetting, Sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The options of one attempt, from the command line.
 
-    If the candidate fails, the `alternatives` that promise a win are judged in order, up to the first that passes; all
-    are one attempt. `all_checks`: every check runs, even if the candidate is too slow.
+    If the candidate fails, the `alternatives` (settings of `sweep`, each with the hypothesis if it is judged) that
+    promise a win are judged in order, up to the first that passes; all are one attempt. `all_checks`: every check runs,
+    even if the candidate is too slow.
     """
 
     settings: tuple[tuple[str, str], ...] = ()
@@ -31,4 +21,4 @@ class Options:
     rebaseline: bool = False
     all_checks: bool = False
     sweep: Sweep | None = None
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[tuple[str, ScreenedSetting], ...] = ()

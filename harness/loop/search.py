@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from harness import files
 from harness.candidate import Candidate
@@ -63,26 +63,6 @@ def as_it_stands(candidate: Candidate, grid: Grid) -> Settings | None:
     return settings if all(value in values for (_, value), (_, values) in zip(settings, grid, strict=True)) else None
 
 
-class Search(Protocol):
-    """Gives the next settings and receives their results; for one caller at a time.
-
-    `earlier` holds the settings with a latency from the search that this one continues, each with its latency, in the
-    order of asking. At most `total` are asked for.
-    """
-
-    earlier: Mapping[Settings, float]
-    total: int
-
-    def ask(self) -> Settings | None:
-        """The next settings to screen, or None at the end."""
-
-    def tell(self, settings: Settings, seconds: float | None) -> None:
-        """Receives the latency of `settings`, None if they have none."""
-
-    def forget(self, settings: Settings) -> None:
-        """Drops the result of `settings`: the machine may have caused it."""
-
-
 class WholeGrid:
     """Every setting, or every one that is `allowed`, in the order of the grid."""
 
@@ -93,6 +73,7 @@ class WholeGrid:
         self._left = (settings for settings in every(grid) if allowed is None or settings in allowed)
 
     def ask(self) -> Settings | None:
+        """The next settings to screen, or None at the end."""
         return next(self._left, None)
 
     def tell(self, settings: Settings, seconds: float | None) -> None:
@@ -157,6 +138,7 @@ class Study:
             self._first.append(first)
 
     def ask(self) -> Settings | None:
+        """The next settings to screen, or None at the end."""
         if self._first:
             return self._drawn(self._first.pop(0))
         if self._left <= 0 or time.monotonic() > self._deadline:
@@ -185,10 +167,12 @@ class Study:
         return settings in self._asked
 
     def tell(self, settings: Settings, seconds: float | None) -> None:
+        """Receives the latency of `settings`, None if they have none."""
         self._seconds_of[settings] = inf if seconds is None else seconds
         self._end(self._asked.pop(settings), self._seconds_of[settings])
 
     def forget(self, settings: Settings) -> None:
+        """Drops the result of `settings`: the machine may have caused it."""
         self._forgotten.add(settings)
         # The journal records a failed trial, whose settings a continued search may ask for again.
         self._end(self._asked.pop(settings), None)
@@ -224,6 +208,11 @@ class Study:
             return None
         left = [settings for settings in every(self._grid) if self._is_new(settings)]
         return self._random.choice(left) if left else None
+
+
+# A search gives the next settings and receives their results, for one caller at a time: at most `total` settings. Its
+# `earlier` has the settings with a latency from the search that it continues, in the order of asking.
+Search = WholeGrid | Study
 
 
 class SearchProgress:

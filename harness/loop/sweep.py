@@ -24,7 +24,7 @@ from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
 from harness.loop.bench import Bench, Say, say_all
 from harness.loop.ledger_advice import attempt_of, set_constants
-from harness.loop.options import Alternative, Options
+from harness.loop.options import Options
 from harness.loop.screening import Places
 from harness.loop.search import Search, SearchProgress
 from harness.loop.search_space import Grid, Setting, words
@@ -134,13 +134,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         count = len(result)
         title = f"{hypothesis} [best of {count}: {words(best.settings)}]"
         alternatives = tuple(
-            Alternative(
-                settings=setting.settings,
-                hypothesis=f"{hypothesis} [of {count}, the best that does not fail: {words(setting.settings)}]",
-                seconds=setting.seconds or 0.0,
-                source=record.source,
-                fingerprint=setting.fingerprint,
-            )
+            (f"{hypothesis} [of {count}, the best that does not fail: {words(setting.settings)}]", setting)
             for setting in others
         )
         options = replace(options, settings=best.settings, sweep=record, alternatives=alternatives)

@@ -1,7 +1,7 @@
 """Kernels of JAX and tokamax with block sizes to tune: for each the problem, the constants and the fallback."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.loop.search_space import Grid, Setting
 
@@ -76,8 +76,21 @@ def _whole(parameters: Parameters, name: str) -> int:
 
 _FLASH = ("BLOCK_Q", "BLOCK_K_MAJOR", "BLOCK_K")
 _SPLASH = ("BLOCK_Q", "BLOCK_KV", "BLOCK_KV_COMPUTE")
-_TILES = ("TILE_M", "TILE_K", "TILE_N")
-_OF_KEYS = "BLOCK_KV % BLOCK_KV_COMPUTE == 0"
+_SPLASH_ATTENTION = TableKernel(
+    name="jax:splash",
+    function="jax.experimental.pallas.ops.tpu.splash_attention:make_splash_mha_single_device",
+    like="attention",
+    space=_attention_blocks(*_SPLASH),
+    conditions=("BLOCK_KV % BLOCK_KV_COMPUTE == 0",),
+    fallback=_all(128, *_SPLASH),
+)
+_MEGABLOX = TableKernel(
+    name="jax:megablox",
+    function="jax.experimental.pallas.ops.tpu.megablox.gmm:gmm",
+    like="grouped-matmul",
+    space=_gmm_tiles,
+    fallback=_all(128, "TILE_M", "TILE_K", "TILE_N"),
+)
 KERNELS = {
     kernel.name: kernel
     for kernel in (
@@ -89,21 +102,8 @@ KERNELS = {
             conditions=("BLOCK_K_MAJOR % BLOCK_K == 0",),
             fallback=_all(128, *_FLASH),
         ),
-        TableKernel(
-            name="jax:splash",
-            function="jax.experimental.pallas.ops.tpu.splash_attention:make_splash_mha_single_device",
-            like="attention",
-            space=_attention_blocks(*_SPLASH),
-            conditions=(_OF_KEYS,),
-            fallback=_all(128, *_SPLASH),
-        ),
-        TableKernel(
-            name="jax:megablox",
-            function="jax.experimental.pallas.ops.tpu.megablox.gmm:gmm",
-            like="grouped-matmul",
-            space=_gmm_tiles,
-            fallback=_all(128, *_TILES),
-        ),
+        _SPLASH_ATTENTION,
+        _MEGABLOX,
         TableKernel(
             name="jax:paged_attention",
             function="jax.experimental.pallas.ops.tpu.paged_attention:paged_attention",
@@ -122,20 +122,15 @@ KERNELS = {
                 ("NUM_KV_PAGES_PER_BLOCK", str(min(128, _whole(parameters, "pages_per_sequence")))),
             ),
         ),
-        TableKernel(
+        replace(
+            _SPLASH_ATTENTION,
             name="tokamax:flash_attention",
             function="tokamax._src.ops.attention.pallas_mosaic_tpu:PallasMosaicTpuFlashAttention",
-            like="attention",
-            space=_attention_blocks(*_SPLASH),
-            conditions=(_OF_KEYS,),
-            fallback=_all(128, *_SPLASH),
         ),
-        TableKernel(
+        replace(
+            _MEGABLOX,
             name="tokamax:ragged_dot",
             function="tokamax._src.ops.ragged_dot.pallas_mosaic_tpu:PallasMosaicTpuRaggedDot",
-            like="grouped-matmul",
-            space=_gmm_tiles,
-            fallback=_all(128, *_TILES),
         ),
     )
 }

@@ -4,12 +4,13 @@ import math
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import compiled_buffers
 import pytest
 from evidence_examples import evidence
+from narrowing import present
+from rule_examples import with_call
 
 from harness.advice.buffers import padded_bytes, tile_rows, with_compiled_sizes
 from harness.advice.report import report
@@ -58,20 +59,15 @@ def test_a_tile_has_no_more_rows_than_its_buffer_needs(rows: int, dtype: str, ti
 def paged() -> Evidence:
     """A ring of 64 chunks of pages, 4 combined heads of keys and values, recorded with 16 rows in a tile."""
     base = evidence(1e-3)
-    assert base.trace is not None
-    (call,) = base.trace.pallas_calls
     ring = Scratch(shape=(64, 4, 128, 4, 128), dtype="bfloat16", memory_space="vmem", vmem_bytes=128 << 20)
     counted = Scratch(shape=(64,), dtype="dma_sem", memory_space="semaphore", vmem_bytes=0)
-    call = replace(call, windows=(), scratch=(ring, counted))
-    return replace(base, trace=replace(base.trace, pallas_calls=(call,)))
+    return with_call(base, windows=(), scratch=(ring, counted))
 
 
 def test_four_rows_of_bfloat16_are_counted_once_in_every_figure() -> None:
     kernel = paged()
     figures = report(kernel, chip(kernel.chip))
     assert figures.vmem_bytes == 64 * 4 * 128 * 4 * 128 * 2
-    trace = with_compiled_sizes(kernel).trace
-    assert trace is not None
-    (call,) = trace.pallas_calls
+    (call,) = present(with_compiled_sizes(kernel).trace).pallas_calls
     assert [each.vmem_bytes for each in call.scratch] == [math.prod(call.scratch[0].shape) * 2, 0]
     assert "32.00 MiB" in screen(vmem(figures, (call,), full=True), 120)

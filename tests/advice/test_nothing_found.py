@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from evidence_examples import evidence, failed
+from narrowing import present
 from rule_examples import good, reshaped, with_parts, with_run
 
 from harness.advice.nothing_found import nothing_found
@@ -18,9 +19,7 @@ def words(kernel: Evidence, *, is_tried: bool = False) -> str:
 
 def test_what_is_known_of_the_rest_and_the_commands_that_show_more_are_named() -> None:
     kernel = with_parts(reshaped(good(1.0e-3)), ("operand wait", "args_0_.3", 0.28), ("unit stall", "MXU busy", 0.1))
-    run = kernel.simulation
-    assert run is not None
-    kernel_op, op = run.ops
+    kernel_op, op = present(kernel.simulation).ops
     kernel = with_run(kernel, ops=(kernel_op, replace(op, name="reshape.0", seconds=0.04e-3)))
     shown = words(kernel)
     assert shown.startswith("no rule finds a change to try; up to ")

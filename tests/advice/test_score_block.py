@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from evidence_examples import V5E, advised, evidence, simulation
+from narrowing import present
 from rule_examples import rowwise, saved, with_call, with_counts, with_table
 
 from harness.advice import score_block
-from harness.advice.cycle_shares import lines_of_source
 from harness.advice.diagnose import observe
 from harness.advice.report import report
 from harness.advice.rules.registers import score_registers
@@ -27,8 +27,7 @@ def regime(figures: Report) -> str:
 
 def remark(number: int, **changes: int) -> str:
     run = simulation(1.2e-3, executed_spills=number)
-    line = score_block.score_block(with_counts(evidence(1.2e-3, bq=2048, simulation=run), **changes))
-    assert line is not None
+    line = present(score_block.score_block(with_counts(evidence(1.2e-3, bq=2048, simulation=run), **changes)))
     assert line.count == 2048 * 256 * 4
     return line.remark
 
@@ -48,8 +47,7 @@ def test_only_attention_has_one() -> None:
 def test_a_small_mask_in_smem_is_no_query_block() -> None:
     """Splash attention hands the kernel tables of int8 before its queries."""
     base = with_table(evidence(1.2e-3))
-    assert base.trace is not None
-    table, *others = base.trace.pallas_calls[0].windows
+    table, *others = present(base.trace).pallas_calls[0].windows
     mask = replace(table, array=Array(name="block_mask", shape=(1, 4, 4), dtype="int8"), memory_space="smem")
     masked = with_call(base, windows=(replace(mask, block_shape=(1, 4, 4)), *others))
     assert score_block.score_block_bytes(masked) == 128 * 256 * 4
@@ -59,14 +57,10 @@ def test_scores_are_counted_by_the_smaller_of_two_estimates() -> None:
     """Matmul FLOPs hold the padding of an operand, exponentials those that rescale sums."""
     record = saved("naive-2048x1024-v5e")
     seen = observe(record, report(record, V5E), 1e-3)
-    run, counted = seen.run, score_registers(seen)
-    assert run is not None
-    assert run.mxu_flops is not None
-    assert run.breakdown is not None
-    assert counted is not None
-    padded = replace(seen, run=replace(run, mxu_flops=round(1.56 * run.mxu_flops)))
-    exponentials = sum(line.exponentials for line in lines_of_source(run.breakdown))
-    assert counted == run.mxu_flops / (4 * 128) / 1024 < exponentials
+    flops = present(present(seen.run).mxu_flops)
+    padded = replace(seen, run=replace(present(seen.run), mxu_flops=round(1.56 * flops)))
+    exponentials = sum(line.exponentials for line in seen.lines)
+    assert score_registers(seen) == flops / (4 * 128) / 1024 < exponentials
     assert score_registers(padded) == exponentials
 
 

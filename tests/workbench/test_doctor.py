@@ -106,10 +106,12 @@ def recompiling(folder: Path) -> ProgramRun:
     return run_program(f"{folder / 'recompiling.py'}:step", 120.0)
 
 
-def findings(run: ProgramRun) -> list[dict[str, Any]]:
+def findings(run: ProgramRun, rule: str = "") -> list[dict[str, Any]]:
+    """The findings of a rule, or of all rules."""
     table, _, _ = checklist(run, "x.py")
     names = [column.name for column in table.columns]
-    return [dict(zip(names, row, strict=True)) for row in table.rows]
+    listed = [dict(zip(names, row, strict=True)) for row in table.rows]
+    return [finding for finding in listed if rule in ("", finding["rule"])]
 
 
 # --- a program ----------------------------------------------------------------------------------
@@ -136,19 +138,17 @@ def test_only_the_function_that_is_made_anew_compiles_in_the_second_call(recompi
 
 
 def test_findings_name_the_argument_and_how_often(recompiling: ProgramRun) -> None:
-    by_subject = {(f["rule"], f["subject"]): f for f in findings(recompiling) if f["rule"] != "recompiled"}
-    again = [(f["subject"], f["observation"]) for f in findings(recompiling) if f["rule"] == "recompiled"]
-    assert [name for name, _ in again] == ["jit(product)", "jit(scaled)", "jit(product)"]
-    assert "compiled 2 more times" in again[0][1]
-    assert "because x changed" in again[0][1]
-    assert "because factor changed" in again[1][1]
-    assert "because w changed" in again[2][1]
-    remedies = [f["remedy"] for f in findings(recompiling) if f["rule"] == "recompiled"]
-    assert "pad" in remedies[0]
-    assert "static" in remedies[1]
-    assert "one type" in remedies[2]
-    assert ("jit-in-loop", "jit(<lambda>)") in by_subject
-    assert by_subject["wide-operands", "jit_product"]["observation"].startswith("4 matrix products of f32 and f32")
+    again = findings(recompiling, "recompiled")
+    assert "compiled 2 more times" in again[0]["observation"]
+    for finding, name, argument, remedy in zip(
+        again, ("product", "scaled", "product"), ("x", "factor", "w"), ("pad", "static", "one type"), strict=True
+    ):
+        assert finding["subject"] == f"jit({name})"
+        assert f"because {argument} changed" in finding["observation"]
+        assert remedy in finding["remedy"]
+    assert "jit(<lambda>)" in [finding["subject"] for finding in findings(recompiling, "jit-in-loop")]
+    wide = {finding["subject"]: finding["observation"] for finding in findings(recompiling, "wide-operands")}
+    assert wide["jit_product"].startswith("4 matrix products of f32 and f32")
 
 
 def test_transfers_are_counted_with_their_bytes(recompiling: ProgramRun) -> None:
@@ -160,7 +160,7 @@ def test_transfers_are_counted_with_their_bytes(recompiling: ProgramRun) -> None
     assert (first.num_bytes, first.unsized) == (sizes, 0)
     # Compiled functions take a fast path, where jax 0.10 and 0.12 do not say sizes.
     assert (second.num_bytes, second.unsized) == (0, 11)
-    (finding_there,) = [f for f in findings(recompiling) if f["rule"] == "transfers"]
+    (finding_there,) = findings(recompiling, "transfers")
     assert f"the first call transferred {sizes:,} bytes" in finding_there["observation"]
 
 
@@ -251,9 +251,7 @@ def test_the_faults_of_the_example_are_found_and_gone_when_mended() -> None:
 
 @pytest.mark.slow
 def test_compilation_over_its_share_of_a_run_is_a_finding(folder: Path) -> None:
-    (finding_there,) = [
-        each for each in findings(run_program(str(folder / "clean.py"), 120.0)) if each["rule"] == "compilation"
-    ]
+    (finding_there,) = findings(run_program(str(folder / "clean.py"), 120.0), "compilation")
     assert "over 5%" in finding_there["observation"]
     assert "JAX_COMPILATION_CACHE_DIR" in finding_there["remedy"]
 
@@ -515,7 +513,7 @@ def test_a_training_step_is_read_by_its_passes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     run = run_program(f"{tmp_path / 'train.py'}:step", 120.0)
     by_rule = {each["rule"]: each for each in findings(run)}
-    wide = [each["observation"] for each in findings(run) if each["rule"] == "wide-operands"]
+    wide = [each["observation"] for each in findings(run, "wide-operands")]
     assert any(text.endswith("in the forward pass: activations f32, weights f32") for text in wide)
     assert any("in the backward pass (gradients)" in text for text in wide)
     assert "of bf16" in by_rule["narrow-loss"]["observation"]

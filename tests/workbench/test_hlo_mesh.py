@@ -182,9 +182,8 @@ def test_unsharded_sizes_come_of_groups_where_no_mesh_is_named(
 ) -> None:
     path = tmp_path / "module.txt"
     path.write_text(UNNAMED)
-    assert main(["hlo", str(path), "--json"]) == 0
-    tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
-    whole = {row["name"]: (row["whole"], row["because"]) for row in tables["true_shapes"]["rows"]}
+    shapes = tables(capsys, str(path))["true_shapes"]
+    whole = {row["name"]: (row["whole"], row["because"]) for row in shapes["rows"]}
     assert whole["x"] == ("bf16[1024,4096]", "ar over groups of 2")
     assert whole["w"] == ("bf16[2048,4096]", "ag over groups of 4")
-    assert any("axis0=2,axis1=4 is guessed" in note for note in tables["true_shapes"]["notes"])
+    assert any("axis0=2,axis1=4 is guessed" in note for note in shapes["notes"])

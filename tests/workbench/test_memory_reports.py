@@ -2,15 +2,18 @@
 
 import gzip
 import io
-import json
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
+from analyses import printed
+from memory_examples import STEP
+from narrowing import present
 
 from harness.dumps import memory_report
 from harness.errors import RatchetError
+from harness.records import Table
 from harness.shell.main import main
 from harness.workbench import memory_reports
 
@@ -60,25 +63,25 @@ VMEM = (
 )
 
 
+def tables_of(path: Path, text: str) -> tuple[Table, ...]:
+    """The tables of a log with this text."""
+    path.write_text(text, encoding="utf-8")
+    return present(memory_reports.read(path))
+
+
 def test_the_compilers_message_is_read_entry_by_entry() -> None:
-    full = memory_report.out_of_memory(HBM)
-    assert full is not None
+    full = present(memory_report.out_of_memory(HBM))
     assert (full.space, full.used_bytes, full.capacity_bytes) == ("hbm", int(20.5 * GIB), int(15.75 * GIB))
     assert ("reserved", GIB // 2) in full.parts
     scores, states, _ = full.largest
-    assert (scores.bytes, scores.source, scores.op_name.partition("[")[0]) == (
-        8 * GIB,
-        "n.py:7",
-        "jit(step)/jvp(net)/attention/bhqk/dot_general",
-    )
+    assert (scores.bytes, scores.source) == (8 * GIB, "n.py:7")
+    assert scores.op_name.partition("[")[0] == "jit(step)/jvp(net)/attention/bhqk/dot_general"
     assert (states.bytes, states.needed_bytes) == (4 * GIB, 96 << 20)
     assert memory_report.out_of_memory("no such message") is None
 
 
 def test_each_allocation_is_told_what_makes_it_smaller() -> None:
-    full, window = memory_report.out_of_memory(HBM), memory_report.out_of_memory(VMEM)
-    assert full is not None
-    assert window is not None
+    full, window = (present(memory_report.out_of_memory(text)) for text in (HBM, VMEM))
     words = ["fused kernel", "multiples of 8 and 128", "chunks of tokens", "smaller blocks"]
     for allocation, word in zip((*full.largest, *window.largest), words, strict=True):
         assert word in memory_reports.remedy(allocation), allocation
@@ -103,19 +106,15 @@ OF_KERNELS = {
 
 @pytest.mark.parametrize("words", OF_KERNELS)
 def test_what_a_kernel_keeps_is_no_tensor_of_a_model(words: str) -> None:
-    full = memory_report.out_of_memory(OF_KERNELS[words])
-    assert full is not None
+    full = present(memory_report.out_of_memory(OF_KERNELS[words]))
     assert full.used_bytes > full.capacity_bytes
     assert memory_reports.remedy(full.largest[0]).startswith(words)
 
 
 def test_a_limit_of_vmem_may_be_raised_and_the_chips_own_may_not(tmp_path: Path) -> None:
-    for words in OF_KERNELS:
-        path = tmp_path / "log.txt"
-        path.write_text(OF_KERNELS[words], encoding="utf-8")
-        tables = memory_reports.read(path)
-        assert tables is not None
-        assert ("vmem_limit_bytes" in " ".join(tables[0].notes)) == ("Scoped allocation" in OF_KERNELS[words])
+    for text in OF_KERNELS.values():
+        tables = tables_of(tmp_path / "log.txt", text)
+        assert ("vmem_limit_bytes" in " ".join(tables[0].notes)) == ("Scoped allocation" in text)
 
 
 @pytest.mark.parametrize(
@@ -136,35 +135,26 @@ def test_a_limit_of_vmem_may_be_raised_and_the_chips_own_may_not(tmp_path: Path)
 def test_what_a_device_had_no_room_for_is_told(
     tmp_path: Path, text: str, size: float, free: float | None, what: str
 ) -> None:
-    path = tmp_path / "log.txt"
-    path.write_text(f"XlaRuntimeError: RESOURCE_EXHAUSTED: {text}\n", encoding="utf-8")
-    tables = memory_reports.read(path)
-    assert tables is not None
+    tables = tables_of(tmp_path / "log.txt", f"XlaRuntimeError: RESOURCE_EXHAUSTED: {text}\n")
     assert tables[0].rows[0][:3] == (size, free, what)
 
 
 def test_a_message_without_allocations_still_says_how_much(tmp_path: Path) -> None:
-    path = tmp_path / "log.txt"
-    path.write_text("Ran out of memory in memory space HBM. Used 33.1GiB of 31.25GiB hbm.", encoding="utf-8")
-    tables = memory_reports.read(path)
-    assert tables is not None
+    text = "Ran out of memory in memory space HBM. Used 33.1GiB of 31.25GiB hbm."
+    tables = tables_of(tmp_path / "log.txt", text)
     assert "needs 35.54 GB of HBM, 1.99 GB more" in tables[0].why_empty
 
 
 def test_other_text_is_no_broken_capture(tmp_path: Path) -> None:
-    path = tmp_path / "log.txt"
-    path.write_text("step 100 loss 2.3\n", encoding="utf-8")
     with pytest.raises(RatchetError, match="characters of other text"):
-        memory_reports.read(path)
+        tables_of(tmp_path / "log.txt", "step 100 loss 2.3\n")
 
 
 def test_a_snapshot_says_who_asked_for_what(tmp_path: Path) -> None:
     kept = jnp.ones((512, 1024), jnp.float32).block_until_ready()
     path = tmp_path / "device.prof"
     path.write_bytes(jax.profiler.device_memory_profile())
-    tables = memory_reports.read(path)
-    assert tables is not None
-    (table,) = tables
+    (table,) = tables = present(memory_reports.read(path))
     assert any(row[0] == kept.nbytes and "test_memory_reports.py" in str(row[4]) for row in table.rows)
     packed = path.read_bytes()
     path.write_bytes(gzip.decompress(packed))
@@ -182,8 +172,7 @@ def test_xprof_memory_takes_either(tmp_path: Path, capsys: pytest.CaptureFixture
     path = tmp_path / "log.txt"
     path.write_text(HBM, encoding="utf-8")
     for words in (["memory"], ["memory", "diagnose"]):
-        assert main(["xprof", *words, str(path), "--json"]) == 0
-        (table,) = json.loads(capsys.readouterr().out)["tables"]
+        (table,) = printed(capsys, "xprof", *words, str(path))
         assert [row["shape"] for row in table["rows"]][:1] == ["f32[64,8192,4096]"]
 
 
@@ -199,7 +188,6 @@ def test_a_snapshot_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
 
 @pytest.mark.long
 def test_a_packed_module_is_no_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
-    module = Path(__file__).parents[1] / "fixtures" / "memory" / "step-v5e-jax0.10.2-libtpu0.0.42.1.hlo_proto.pb.gz"
-    assert memory_reports.read(module) is None
-    assert main(["xprof", "memory", str(module)]) == 0
+    assert memory_reports.read(STEP) is None
+    assert main(["xprof", "memory", str(STEP)]) == 0
     assert "What the compiler planned, by module" in capsys.readouterr().out

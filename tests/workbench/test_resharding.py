@@ -137,31 +137,31 @@ def test_a_gather_that_is_cut_again_is_spared() -> None:
     assert "with_sharding_constraint(x, P(data, None))" in collective.remedy
 
 
-def test_a_gather_of_rows_before_a_product_is_spared() -> None:
-    collective = collectives_in(X, W, GATHER, f"ROOT %d = {PRODUCT}")["g"]
-    assert "rows, although they are independent of each other" in collective.reading
-    assert "P(data, None)" in collective.remedy
+SPLIT = "%w = f32[512,64]{1,0} parameter(1), sharding={devices=[1,4,2]<=[8] last_tile_dim_replicate}"
+WIDE = GATHER.replace("f32[8192,512]", "f32[2048,2048]").replace("dimensions={0}", "dimensions={1}")
 
 
-def test_a_gather_of_what_is_summed_over_is_needed() -> None:
-    gathered = GATHER.replace("f32[8192,512]", "f32[2048,2048]").replace("dimensions={0}", "dimensions={1}")
-    wide = "%w = f32[2048,256]{1,0} parameter(1)"
-    collective = collectives_in(X, wide, gathered, f"ROOT %d = {PRODUCT.replace('8192', '2048')}")["g"]
-    assert collective.reading == "needed: a product sums over the gathered dimension"
-    assert collective.remedy == ""
-
-
-def test_a_gather_is_needed_where_the_other_operand_is_split_along_the_same_axis() -> None:
-    split = "%w = f32[512,64]{1,0} parameter(1), sharding={devices=[1,4,2]<=[8] last_tile_dim_replicate}"
-    collective = collectives_in(X, split, GATHER, f"ROOT %d = {PRODUCT.replace('8192,256', '8192,64')}")["g"]
-    assert collective.reading == "needed: the other operand is split along the same axis"
-    assert collective.remedy == ""
-
-
-def test_a_use_that_is_not_understood_is_said_to_be_unknown() -> None:
-    collective = collectives_in(X, GATHER, 'ROOT %c = f32[16]{0} custom-call(%g), custom_call_target="f"')["g"]
-    assert collective.reading.startswith("unknown")
-    assert collective.remedy == ""
+@pytest.mark.parametrize(
+    ("lines", "reading", "is_spared"),
+    [
+        ((X, W, GATHER, f"ROOT %d = {PRODUCT}"), "rows, although they are independent of each other", True),
+        (
+            (X, W.replace("512", "2048"), WIDE, f"ROOT %d = {PRODUCT.replace('8192', '2048')}"),
+            "needed: a product sums over the gathered dimension",
+            False,
+        ),
+        (
+            (X, SPLIT, GATHER, f"ROOT %d = {PRODUCT.replace('8192,256', '8192,64')}"),
+            "needed: the other operand is split along the same axis",
+            False,
+        ),
+        ((X, GATHER, 'ROOT %c = f32[16]{0} custom-call(%g), custom_call_target="f"'), "unknown", False),
+    ],
+)
+def test_a_gather_is_spared_or_needed_by_its_use(lines: tuple[str, ...], reading: str, is_spared: bool) -> None:
+    collective = collectives_in(*lines)["g"]
+    assert reading in collective.reading
+    assert ("P(data, None)" in collective.remedy) == bool(collective.remedy) == is_spared
 
 
 def test_sums_of_all_rows_are_spared_where_an_argument_has_them_split() -> None:

@@ -122,19 +122,15 @@ class Contest:
 
     def key(self, source: Source) -> Key:
         """The Key of evidence that is taken now from `source`: the timing key and the checks key in one record."""
-        tables = {member.name: _timing_tables(member.problem) for member in self.members}
+        tables: dict[str, Any] = {member.name: {} for member in self.members}
+        for member in self.members:
+            # The evaluation reports a problem that states its tables wrongly.
+            with suppress(RatchetError):
+                tables[member.name] = timing_inputs(member.problem)
         # Assumptions about branches belong to the timed calls, as tables do.
         tables |= {_ASSUME: self.assumption} if self.assumption is not None else {}
         path, statement = self.directory / "prepare.py", self.problem.statement()
         return keys.key(path, statement, tables, self.chip.name, source, is_confined=self.is_confined)
-
-
-def _timing_tables(problem: Problem) -> Any:
-    """Tables of the timed calls; {} if the problem states them wrongly, which its evaluation reports."""
-    try:
-        return timing_inputs(problem)
-    except RatchetError:
-        return {}
 
 
 def require_member(names: Sequence[str], name: str | None) -> None:

@@ -270,7 +270,9 @@ def _source(module: str) -> Path:
         places = [folder.joinpath(*parts) for folder in folders]
         files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
         path = next(filter(Path.is_file, files if parts else [Path(spec.origin or "")]), None)
-    if path is None or path.suffix != ".py" or not _is_installed(path):
+    homes = {"site-packages", "dist-packages"}
+    is_edited = path is not None and any(path.resolve().is_relative_to(root) for root in editable_roots())
+    if path is None or path.suffix != ".py" or not (is_edited or homes & set(path.parts)):
         installed = " and ".join(versions(top)) if spec is not None else ""
         lacking = f"{installed} is installed and lacks it" if installed else "found none"
         another = "another version of the package" if installed else "the package"
@@ -281,8 +283,3 @@ def _source(module: str) -> Path:
             "and -e for a package of your own); for a function in a file of yours write --from file.py:function",
         )
     return path
-
-
-def _is_installed(path: Path) -> bool:
-    is_edited = any(path.resolve().is_relative_to(root) for root in editable_roots())
-    return is_edited or bool({"site-packages", "dist-packages"} & set(path.parts))

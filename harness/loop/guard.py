@@ -120,7 +120,11 @@ def put_right(before: Watch, aside: Path, *, were_confined: bool) -> Tampering:
     places = _places(before.repository)
     was, there = before.places.get(before.ours), places.get(before.ours)
     if was != there:
-        _move_back(before.repository, before.ours, was, there)
+        if was is None:
+            write.delete_ref(before.repository, before.ours, there or "")
+        else:
+            reason = "ratchet: undo what was changed during an attempt"
+            write.move_ref(before.repository, before.ours, was, there, reason)
         undone.append(
             f"{before.ours} was moved from {_short(was)} to {_short(there)}, and was moved back; "
             "if you fetched it, fetch it again"
@@ -192,13 +196,6 @@ def _is_committed(before: Watch, path: Path, there: bytes) -> bool:
         return False
     entry = git.entry_at(before.repository, "HEAD", name)
     return entry is not None and entry.blob == git.hash_of(before.repository, there, name)
-
-
-def _move_back(repository: Repo, ref: str, was: str | None, there: str | None) -> None:
-    if was is None:
-        write.delete_ref(repository, ref, there or "")
-    else:
-        write.move_ref(repository, ref, was, there, "ratchet: undo what was changed during an attempt")
 
 
 def _places(repository: Repo) -> dict[str, str]:

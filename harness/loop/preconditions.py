@@ -1,7 +1,6 @@
 """The preconditions of an attempt: a committed judge, a branch, an identity, times that can decide."""
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 from git import Repo
@@ -30,7 +29,12 @@ def refuse_dirty_judge(contest: Contest) -> None:
     """Raises RatchetError `dirty-judge` if a file that a verdict depends on differs from HEAD."""
     dirty = dirty_judge_files(contest)
     if dirty:
-        back = " and ".join(_put_back(root, paths) for root, paths in _dirty_by_repository(contest))
+        # From any folder: the paths are relative to the top of their repository.
+        back = " and ".join(
+            f"git -C {shlex.quote(str(root))} checkout HEAD -- "
+            f"{shlex.join(paths) if len(paths) <= _MOST_NAMED else 'FILE'}"
+            for root, paths in _dirty_by_repository(contest)
+        )
         raise RatchetError(
             "dirty-judge",
             f"the judge differs from HEAD: {', '.join(dirty)}. A verdict must come from a committed judge: "
@@ -69,9 +73,3 @@ def _dirty_by_repository(contest: Contest) -> tuple[tuple[Path, tuple[str, ...]]
     for repository, paths in asked:
         by_root.setdefault(git.root(repository), []).extend(index.changed_paths(repository, paths))
     return tuple((root, tuple(dict.fromkeys(paths))) for root, paths in by_root.items() if paths)
-
-
-def _put_back(root: Path, paths: Sequence[str]) -> str:
-    """The command that puts these files back from any folder; paths in a repository are relative to its top."""
-    names = shlex.join(paths) if len(paths) <= _MOST_NAMED else "FILE"
-    return f"git -C {shlex.quote(str(root))} checkout HEAD -- {names}"

@@ -257,7 +257,9 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _cut_torn_line(path)
+    # An incomplete last line, left by a kill or a full disk, is removed: appended text would be lost in it.
+    with suppress(FileNotFoundError), open(path, "r+b") as stream:
+        stream.truncate(stream.read().rfind(b"\n") + 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         # With constant_liar, Optuna avoids settings close to those that are being screened.
@@ -290,9 +292,3 @@ def _seconds(value: float) -> float:
     if not value > 0:
         raise ValueError(f"expected a time above 0, got {value}")
     return value
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Removes an incomplete last line, left by a kill or a full disk: appended text would be lost in it."""
-    with suppress(FileNotFoundError), open(path, "r+b") as stream:
-        stream.truncate(stream.read().rfind(b"\n") + 1)

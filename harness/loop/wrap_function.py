@@ -76,7 +76,10 @@ def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progre
             if evidence is None:
                 continue
             if evidence.failure is None:
-                words = (_on_right(contest, target, way, evidence), *_remarks(target, way, evidence, lacking))
+                time = evidence.latency.seconds if evidence.latency else None
+                took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
+                right = f"kernel.py calls {target.name} {way.words}; it is right at small shapes and takes {took}"
+                words = (right, *_remarks(target, way, evidence, lacking))
                 return Wrapped(candidate=way.candidate, words=words, is_right=True)
             if all(program.trace for _, program in evidence.programs):
                 traced.append((way, evidence))
@@ -148,12 +151,6 @@ def _both_signatures(contest: Contest, target: ExistingFunction) -> str:
         return problem
     returns = f" -> {ast.unparse(target.node.returns)}" if target.node.returns else ""
     return f"{problem}\n  the function: {target.function}({ast.unparse(target.node.args)}){returns}"
-
-
-def _on_right(contest: Contest, target: ExistingFunction, way: existing.Variant, evidence: Evidence) -> str:
-    time = evidence.latency.seconds if evidence.latency else None
-    took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
-    return f"kernel.py calls {target.name} {way.words}; it is right at small shapes and takes {took}"
 
 
 def _remarks(

@@ -56,7 +56,8 @@ def _table(ablation: Ablation) -> Grid:
     rows = [
         Row(
             (
-                _short(ablated) + ("*" if ablated.together else ""),
+                # 4 for `attempt 4`.
+                clean(ablated.name).removeprefix("attempt ") + ("*" if ablated.together else ""),
                 ablated.without_seconds,
                 ablated.worth_seconds,
                 ablated.uncertainty_seconds,
@@ -72,15 +73,6 @@ def _table(ablation: Ablation) -> Grid:
         for ablated in ablation.changes
     ]
     return Grid(_COLUMNS, rows, title_room=0)
-
-
-def _short(ablated: AblatedChange) -> str:
-    """The change's name in the table: 4 for `attempt 4`."""
-    return clean(ablated.name).removeprefix("attempt ")
-
-
-def _sign(value: float | None, plus: str) -> str:
-    return "" if not value else "-" if value < 0 else plus
 
 
 def _more(value: int | None, champion: int | None, text: Callable[[float], str]) -> str:
@@ -140,4 +132,4 @@ def _sum(ablation: Ablation) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{_sign(value, '+')}{seconds(abs(value))}"
+    return f"{'' if not value else '-' if value < 0 else '+'}{seconds(abs(value))}"

@@ -59,10 +59,10 @@ def _program(program: ProgramPair, name: str, *, full: bool) -> Iterator[Block]:
         yield Line("  both are traced to the same program")
     moved = [pair for pair in program.figures if full or pair.difference]
     if moved:
-        yield _pairs(moved, "figure")
+        yield pairs_grid(moved, "figure")
     parts = [pair for pair in program.parts if full or pair.difference]
     if parts:
-        yield from (GAP, _pairs(sorted(parts, key=lambda pair: -abs(pair.difference)), "cycles of"))
+        yield from (GAP, pairs_grid(sorted(parts, key=lambda pair: -abs(pair.difference)), "cycles of"))
     lines = list(program.lines) if full else notable(program)
     if lines:
         yield from (GAP, _lines(lines if full else lines[:_LINES_SHOWN]))
@@ -70,7 +70,8 @@ def _program(program: ProgramPair, name: str, *, full: bool) -> Iterator[Block]:
         yield Line(f"  {quantity(len(lines) - _LINES_SHOWN, 'more line')}: --full")
 
 
-def _pairs(pairs: Sequence[Pair], head: str) -> Grid:
+def pairs_grid(pairs: Sequence[Pair], head: str) -> Grid:
+    """The table of figures or parts under the title `head`: both values and the change."""
     columns = Column(head, least=_LEAST_NAME), *(Column(title, side="r") for title in ("before", "after", "change"))
     rows = [(pair.name, amount(pair, pair.before), amount(pair, pair.after), relative(pair)) for pair in pairs]
     return Grid(columns, rows, indent="  ")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from harness.render.layout import clean
-from harness.render.series import Entry, Step, groups, opening
+from harness.render.series import Entry, Group, groups, opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,32 +22,20 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
-    """An attempt's time in seconds on the contest's scale; only a recorded time has an uncertainty."""
-
-    seconds: float
-    plus_minus_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ContestRow:
-    """A contest as its ledger records it; None: not recorded.
+    """A contest as its ledger records it.
 
-    `folder` is its place in the repository ("" for the top), `page` the address of its own page.
+    `folder` is its place in the repository ("" for the top), `page` the address of its own page, `group` the attempts
+    under the timing key that charts show first.
     """
 
     name: str
     folder: str
     page: str
     problem: str
-    label: str
     attempts: int
     last_number: int
-    steps: tuple[Step, ...]
-    baseline: Timed | None
-    champion: Timed | None
-    limit_name: str
-    limit_seconds: float | None
+    group: Group
     peer: Peer | None
 
     @property
@@ -58,17 +46,13 @@ class ContestRow:
     @property
     def gain(self) -> float | None:
         """The first champion's time over the present one's, on one scale."""
-        return self.baseline.seconds / self.champion.seconds if self.baseline and self.champion else None
+        steps = self.group.steps
+        return steps[0].seconds / steps[-1].seconds if steps else None
 
-    @property
-    def limit_share(self) -> float | None:
-        """The least time that the chip needs for the useful work, over the champion's time."""
-        return self.limit_seconds / self.champion.seconds if self.limit_seconds and self.champion else None
-
-    @property
-    def first_limit_share(self) -> float | None:
-        """The least time that the chip needs for the useful work, over the first champion's time."""
-        return self.limit_seconds / self.baseline.seconds if self.limit_seconds and self.baseline else None
+    def limit_share(self, step: int) -> float | None:
+        """The least time that the chip needs for the useful work, over the time of a step (-1: the champion's)."""
+        group = self.group
+        return group.bound.seconds / group.steps[step].seconds if group.bound and group.steps else None
 
 
 def contest_row(
@@ -77,27 +61,14 @@ def contest_row(
     """The row of a contest: its `entries`, oldest first and at least one, and the id of its champion."""
     group = opening(groups(entries), champion)
     assert group is not None
-    champion_time = None if group.standing is None else _of_step(group.standing)
     titles = [entry.attempt.evidence.problem.title for entry in entries if entry.attempt]
     return ContestRow(
         name=clean(name),
         folder=clean(folder),
         page=page,
         problem=clean(titles[-1]) if titles else "",
-        label=group.label,
         attempts=len(entries),
         last_number=max(entry.row.number for entry in entries),
-        steps=group.steps,
-        baseline=_of_step(group.steps[0]) if group.steps else None,
-        champion=champion_time,
-        limit_name=group.bound.name if group.bound else "",
-        limit_seconds=group.bound.seconds if group.bound else None,
+        group=group,
         peer=peer,
-    )
-
-
-def _of_step(step: Step) -> Timed:
-    is_recorded = step.report is not None and step.report.seconds == step.seconds
-    return Timed(
-        seconds=step.seconds, plus_minus_seconds=step.report.plus_minus_seconds if step.report and is_recorded else None
     )

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from harness.records.comparison import LinePair, ProgramPair
 from harness.records.gate import Gate, GatedContest
 from harness.records.report_words import simulated
-from harness.render.comparison import amount, heading, notable, relative, time_words, where
+from harness.render.comparison import amount, heading, notable, pairs_grid, relative, time_words, where
 from harness.render.layout import clean
-from harness.render.sections import GAP, Block, Column, Grid, Line, Words, screen
+from harness.render.sections import GAP, Block, Column, Grid, Line, Words, printed, screen
 from harness.render.sections import markdown as markdown_table
 from harness.units import change, count, percent, seconds
 
@@ -73,7 +73,12 @@ def markdown(gate: Gate) -> str:
     lines += markdown_table(
         _COLUMNS,
         (
-            (_escaped(_name(contest)), _bold(contest.outcome), _escaped(_time(contest)), _escaped(contest.reason))
+            (
+                _escaped(_name(contest)),
+                f"**{contest.outcome}**" if contest.outcome in _FAILS else contest.outcome,
+                _escaped(_time(contest)),
+                _escaped(contest.reason),
+            )
             for contest in gate.contests
         ),
     )
@@ -141,7 +146,6 @@ def _moved(contest: GatedContest) -> Iterator[Block]:
             yield Line(f"  {where(line)}  {line.difference:+,.0f} cycles  {clean(line.text)}")
 
 
-_FIGURES = (Column("figure"), Column("before", "count"), Column("after", "count"), Column("change", "change"))
 _COSTS = (Column("line"), Column("cycles before", "count"), Column("after", "count"), Column("source"))
 
 
@@ -149,17 +153,19 @@ def _details(contest: GatedContest) -> Iterator[str]:
     yield f"<details><summary>{_escaped(_name(contest))}: {contest.outcome}, {_escaped(contest.reason)}</summary>"
     for program, name in _headed(contest):
         yield from ("", _escaped(f"{name}{time_words(program)}"), "")
-        figures = [pair for pair in program.figures if pair.name in _SHOWN or pair.difference]
-        yield from markdown_table(
-            _FIGURES,
-            ((pair.name, amount(pair, pair.before), amount(pair, pair.after), relative(pair)) for pair in figures),
-        )
+        figures = pairs_grid([pair for pair in program.figures if pair.name in _SHOWN or pair.difference], "figure")
+        yield from markdown_table(figures.columns, printed(figures))
         if lines := notable(program)[:_LINES]:
             yield ""
             yield from markdown_table(
                 _COSTS,
                 (
-                    (_escaped(where(line)), count(line.before_cycles), count(line.after_cycles), _code(line.text))
+                    (
+                        _escaped(where(line)),
+                        count(line.before_cycles),
+                        count(line.after_cycles),
+                        f"<code>{_escaped(line.text)}</code>" if line.text else "",
+                    )
                     for line in lines
                 ),
             )
@@ -181,18 +187,9 @@ def _time(contest: GatedContest) -> str:
     return "unknown" if contest.seconds is None else f"{seconds(contest.seconds)} [{clean(simulated(contest.chip))}]"
 
 
-def _bold(outcome: str) -> str:
-    return f"**{outcome}**" if outcome in _FAILS else outcome
-
-
 def _escaped(text: str) -> str:
     """`text` escaped, so that Markdown prints it as it is: the author of a change wrote some of it."""
     return _MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", clean(text))
-
-
-def _code(text: str) -> str:
-    """`text` as code in a cell of a table."""
-    return f"<code>{_escaped(text)}</code>" if text else ""
 
 
 def _command(kind: str, file: str, line: int, title: str, message: str) -> str:

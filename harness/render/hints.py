@@ -17,7 +17,12 @@ def hints(advice: Sequence[Hint], *, full: bool) -> Iterator[Block]:
     """Each observation with its change and gain; all if `full`, else the first few. `diagnose` prints the rules."""
     if advice:
         yield Line("What to try next:", style="strong", is_whole=True)
-    for number, hint in enumerate(advice if full else advice[:SHOWN], 1):
+    yield from numbered(advice if full else advice[:SHOWN])
+
+
+def numbered(advice: Sequence[Hint]) -> Iterator[Block]:
+    """Each observation under its number, with its change and gain."""
+    for number, hint in enumerate(advice, 1):
         # Advice on a failure and advice without a rule have no gain.
         gain = f"{gain_text(hint)}: " if hint.because else ""
         # Advice is never cut: it is what readers of a report look for.

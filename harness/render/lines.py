@@ -106,14 +106,11 @@ def _figures(lines: Sequence[LineTime], breakdown: CycleBreakdown) -> tuple[Cell
     split = [sum(getattr(line, f"{kind}_cycles") for line in lines) for kind in ("issue", "stall", "wait")]
     moved = sum(line.spilled_bytes + line.filled_bytes for line in lines) / (breakdown.steps or 1)
     shares = [percent(part / cycles, 0) if part else "-" for part in split] if cycles else [None] * 3
-    return cycles, cycles / breakdown.cycles, *shares, kibibytes(moved) if moved else "-", f" {_units(lines)}"
-
-
-def _units(lines: Sequence[LineTime]) -> str:
     used: Counter[str] = Counter()
     for line in lines:
         used.update(line.units)
-    return " ".join(unit for unit, _ in used.most_common(_UNITS_SHOWN))
+    units = " ".join(unit for unit, _ in used.most_common(_UNITS_SHOWN))
+    return cycles, cycles / breakdown.cycles, *shares, kibibytes(moved) if moved else "-", f" {units}"
 
 
 def _code(texts: Sequence[str], number: int) -> str:

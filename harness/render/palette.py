@@ -1,13 +1,7 @@
 """The only definition of the colours of pages, charts and figures, on light and on dark paper."""
 
-from dataclasses import dataclass
-from typing import get_args
-
-from harness.records import Outcome
-from harness.render.series import PieceKind
-
-# Each colour on light paper, then on dark; a browser test checks the contrasts. Colours of outcomes and pieces are
-# named after them.
+# Each colour on light paper, then on dark; a browser test checks the contrasts. Colours of outcomes and kinds of pieces
+# are named after them; `picture` is the paper of figures.
 _COLOURS: dict[str, tuple[str, str]] = {
     "paper": ("#fbfaf7", "#15171a"),
     "raised": ("#ffffff", "#1d2024"),
@@ -46,30 +40,5 @@ def variables() -> str:
     return "\n  ".join(f"--{name}: light-dark({light}, {dark});" for name, (light, dark) in _COLOURS.items())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Palette:
-    """Colours as #rrggbb, for drawn elements, for outcomes, and for the kinds of pieces of a run's time."""
-
-    paper: str
-    ink: str
-    faint: str
-    grid: str
-    floor: str
-    outcomes: dict[Outcome, str]
-    kinds: dict[PieceKind, str]
-
-
-def _palette(place: int) -> Palette:
-    colours = {name: both[place] for name, both in _COLOURS.items()}
-    return Palette(
-        paper=colours["picture"],
-        ink=colours["ink"],
-        faint=colours["faint"],
-        grid=colours["grid"],
-        floor=colours["floor"],
-        outcomes={outcome: colours[outcome] for outcome in get_args(Outcome)},
-        kinds={kind: colours[f"piece-{kind}"] for kind in get_args(PieceKind)},
-    )
-
-
-LIGHT, DARK = _palette(0), _palette(1)
+# Colours as #rrggbb, by their names.
+LIGHT, DARK = ({name: both[place] for name, both in _COLOURS.items()} for place in (0, 1))

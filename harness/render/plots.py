@@ -3,9 +3,9 @@
 import io
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -17,9 +17,12 @@ from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocat
 from harness.records import Outcome
 from harness.render.contests import ContestRow
 from harness.render.layout import cut
-from harness.render.palette import DARK, LIGHT, Palette
+from harness.render.palette import DARK, LIGHT
 from harness.render.series import Entry, Group, Piece, PieceKind, pieces
 from harness.units import decimal, percent, seconds
+
+# Colours by their names (palette.py).
+Palette: TypeAlias = Mapping[str, str]
 
 _INCHES_WIDE, _DOTS_PER_INCH = 10.0, 130
 GALLERY = "gallery.png"
@@ -62,21 +65,12 @@ class _Units(EngFormatter):
 def pictures(group: Group, *, dark: bool = False) -> tuple[tuple[str, bytes], ...]:
     """File names and PNG bytes of the figures that the group has data for."""
     palette = DARK if dark else LIGHT
-    return tuple((name, _png(draw(group, palette))) for name, data, draw, _ in _pictures() if data(group))
+    return tuple((name, _png(draw(group, palette))) for name, data, draw, _ in _PICTURES if data(group))
 
 
 def left_out(group: Group) -> tuple[str, ...]:
     """A sentence on each figure that is not drawn, with the reason."""
-    return tuple(f"no {name}: {why_not}" for name, data, _, why_not in _pictures() if not data(group))
-
-
-def _pictures() -> tuple[tuple[str, Callable[[Group], object], Callable[[Group, Palette], Figure], str], ...]:
-    """The file of each figure, the data that it needs, its drawing, and the reason if there are no data."""
-    return (
-        ("progress.png", _timed, _progress, "no attempt under this key has a latency"),
-        ("roofline.png", _placed, _roofline, "no attempt under this key has both a latency and known traffic"),
-        ("time.png", _bars, _time, "no accepted attempt under this key has a simulated run"),
-    )
+    return tuple(f"no {name}: {why_not}" for name, data, _, why_not in _PICTURES if not data(group))
 
 
 def _shape(entry: Entry) -> tuple[str, str, bool]:
@@ -148,7 +142,7 @@ def _looks(bars: list[tuple[str, tuple[Piece, ...]]], palette: Palette) -> dict[
         place = counted[part.kind]
         counted[part.kind] += 1
         share = min(place * _PALER, _PALEST)
-        pair = zip(to_rgb(palette.kinds[part.kind]), to_rgb(palette.paper), strict=True)
+        pair = zip(to_rgb(palette[f"piece-{part.kind}"]), to_rgb(palette["picture"]), strict=True)
         colour = tuple((1 - share) * ink + share * paper for ink, paper in pair)
         marks = _MARKS[place % len(_MARKS)] * (1 + place // len(_MARKS))
         looks[part.name] = colour, _HATCHES[part.kind] + marks
@@ -167,7 +161,7 @@ def _progress(group: Group, palette: Palette) -> Figure:
             (above, [step.seconds for step in group.steps]),
             (below, [math.nan if step.score is None else step.score for step in group.steps]),
         ):
-            line = palette.outcomes["accept"]
+            line = palette["accept"]
             axes.step(numbers, [*values, values[-1]], where="post", color=line, lw=1.4, alpha=0.7, label="champion")
     _scatter(above, timed, palette, lambda entry: entry.row.seconds, _time_range)
     _scatter(below, timed, palette, lambda entry: entry.row.score, lambda entry: entry.score_range)
@@ -189,7 +183,7 @@ def _progress(group: Group, palette: Palette) -> Figure:
             _floor(below, group.bound.score, words, palette)
             below.set_ylim(top=max(below.get_ylim()[1], group.bound.score * 1.06))
         else:
-            below.set_title(f"{words}, above this chart", loc="left", fontsize=9, color=palette.floor)
+            below.set_title(f"{words}, above this chart", loc="left", fontsize=9, color=palette["floor"])
     low, high = above.get_ylim()
     _ticks(above.yaxis, low, high, unit="s")
     without = [entry for entry in group.shown if not entry.has_time]
@@ -203,7 +197,7 @@ def _progress(group: Group, palette: Palette) -> Figure:
             ms=7,
             mew=1.8,
             fillstyle="none",
-            color=palette.outcomes[entry.row.outcome],
+            color=palette[entry.row.outcome],
             label=f"{_SHAPES[entry.row.outcome][1]}, no latency",
         )
     _legend(above, palette)
@@ -229,7 +223,7 @@ def _scatter(
         if at is None:
             continue
         shape, word, is_filled = _shape(entry)
-        colour = palette.outcomes["failed" if entry.is_revoked else entry.row.outcome]
+        colour = palette["failed" if entry.is_revoked else entry.row.outcome]
         bars = None if ends is None else [[at - ends[0]], [ends[1] - at]]
         axes.errorbar(
             entry.row.number,
@@ -239,10 +233,10 @@ def _scatter(
             ms=6.5,
             mew=1.6,
             color=colour,
-            ecolor=palette.faint,
+            ecolor=palette["faint"],
             elinewidth=1,
             capsize=2,
-            markerfacecolor=colour if is_filled else palette.paper,
+            markerfacecolor=colour if is_filled else palette["picture"],
             label=word,
             zorder=3,
         )
@@ -259,7 +253,7 @@ def _roofline(group: Group, palette: Palette) -> Figure:
     _roofs(axes, group, left, right, bottom, palette)
     for entry, intensity, rate in placed:
         shape, word, is_filled = _shape(entry)
-        colour = palette.outcomes["failed" if entry.is_revoked else entry.row.outcome]
+        colour = palette["failed" if entry.is_revoked else entry.row.outcome]
         axes.plot(
             intensity,
             rate,
@@ -272,7 +266,7 @@ def _roofline(group: Group, palette: Palette) -> Figure:
             ls="none",
         )
         if entry.is_accepted and len(placed) <= _MOST_NUMBERS:
-            _write(axes, str(entry.row.number), (intensity, rate), (7, -11), palette.ink)
+            _write(axes, str(entry.row.number), (intensity, rate), (7, -11), palette["ink"])
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
@@ -290,19 +284,19 @@ def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, p
     """Draws the two roofs between two intensities, the ridge where they meet, and the intensity of perfect reuse."""
     roof = group.roof
     ends = (left, roof.ridge, right)
-    axes.plot(ends, [roof.at(intensity) for intensity in ends], color=palette.ink, lw=1.7)
+    axes.plot(ends, [roof.at(intensity) for intensity in ends], color=palette["ink"], lw=1.7)
     # About a third of the way up, where its words lie free of the axes.
     along = left * (roof.ridge / left) ** 0.35
     for words, at, offset, side in (
         (f"compute roof {decimal(roof.flops_per_second, 'FLOP/s', 0)}", right, (-4, 5), "right"),
         (f"memory roof\n{decimal(roof.bytes_per_second, 'B/s', 0)}", along, (10, -22), "left"),
     ):
-        _write(axes, words, (at, roof.at(at)), offset, palette.ink, ha=side)
+        _write(axes, words, (at, roof.at(at)), offset, palette["ink"], ha=side)
     verticals = [(roof.ridge, ":", f"ridge {roof.ridge:.0f} FLOP/B", "left")]
     verticals += [(group.minimum_intensity, "--", "every array once", "right")] if group.minimum_intensity else []
     for intensity, style, words, side in verticals:
-        axes.axvline(intensity, ls=style, lw=1, color=palette.faint)
-        _write(axes, words, (intensity, bottom), (4 if side == "left" else -4, 5), palette.faint, ha=side)
+        axes.axvline(intensity, ls=style, lw=1, color=palette["faint"])
+        _write(axes, words, (intensity, bottom), (4 if side == "left" else -4, 5), palette["faint"], ha=side)
 
 
 def _time(group: Group, palette: Palette) -> Figure:
@@ -324,7 +318,7 @@ def _time(group: Group, palette: Palette) -> Figure:
                 left=start,
                 height=0.62,
                 color=colour,
-                edgecolor=palette.paper,
+                edgecolor=palette["picture"],
                 hatch=hatch,
                 linewidth=0.8,
                 label=label,
@@ -337,8 +331,8 @@ def _time(group: Group, palette: Palette) -> Figure:
                     ha="center",
                     va="center",
                     fontsize=9,
-                    color=palette.ink,
-                    bbox={"boxstyle": "round,pad=0.15", "facecolor": palette.paper, "edgecolor": "none"},
+                    color=palette["ink"],
+                    bbox={"boxstyle": "round,pad=0.15", "facecolor": palette["picture"], "edgecolor": "none"},
                 )
             start += part.seconds
     totals = [seconds(sum(part.seconds for part in parts)) for _, parts in bars]
@@ -347,15 +341,23 @@ def _time(group: Group, palette: Palette) -> Figure:
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter(_Units(unit="s"))
     axes.set_xlabel("time of one call, as it was judged then")
-    figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=palette.ink)
+    figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=palette["ink"])
     _finish(figure, (axes,), f"{group.title}: where the time goes", palette)
     return figure
 
 
+# The file of each figure, the data that it needs, its drawing, and the reason if there are no data.
+_PICTURES: tuple[tuple[str, Callable[[Group], object], Callable[[Group, Palette], Figure], str], ...] = (
+    ("progress.png", _timed, _progress, "no attempt under this key has a latency"),
+    ("roofline.png", _placed, _roofline, "no attempt under this key has both a latency and known traffic"),
+    ("time.png", _bars, _time, "no accepted attempt under this key has a simulated run"),
+)
+
+
 def _floor(axes: Axes, value: float, words: str, palette: Palette) -> None:
     """Draws a dotted line across, with words below its left end."""
-    axes.axhline(value, ls=":", lw=1.3, color=palette.floor)
-    _write(axes, words, (0.005, value), (0, -12), palette.floor, xycoords=("axes fraction", "data"))
+    axes.axhline(value, ls=":", lw=1.3, color=palette["floor"])
+    _write(axes, words, (0.005, value), (0, -12), palette["floor"], xycoords=("axes fraction", "data"))
 
 
 def _write(
@@ -380,29 +382,29 @@ def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
 def gallery(rows: Sequence[ContestRow], *, dark: bool = False) -> bytes | None:
     """A picture of the contests whose share of the limit is known, the largest on top; None without such contests."""
     palette = DARK if dark else LIGHT
-    shown = sorted((row for row in rows if row.limit_share is not None), key=lambda row: row.limit_share or 0.0)
+    shown = [(share, row) for row in rows if (share := row.limit_share(-1)) is not None]
     if not shown:
         return None
+    shown.sort(key=lambda pair: pair[0])
     figure = _new_figure(_INCHES_BESIDE + _INCHES_A_ROW * len(shown), palette)
     axes = figure.subplots()
-    win = palette.outcomes["accept"]
-    for place, row in enumerate(shown):
-        last, first = row.limit_share, row.first_limit_share
-        assert last is not None
+    win = palette["accept"]
+    for place, (last, row) in enumerate(shown):
+        first = row.limit_share(0)
         if first is not None:
             axes.plot([first, last], [place, place], color=win, lw=2, alpha=0.5)
-            axes.plot(first, place, "o", mfc=palette.paper, mec=palette.faint, ms=6, label="first champion")
+            axes.plot(first, place, "o", mfc=palette["picture"], mec=palette["faint"], ms=6, label="first champion")
         axes.plot(last, place, "o", color=win, ms=7, label="champion")
         gain = f"{row.gain:.2f}x" if row.gain is not None else ""
         for words, x in ((percent(last), 1.09), (gain, 1.18)):
-            axes.text(x, place, words, ha="right", va="center", fontsize=9, color=palette.ink)
-    axes.set_yticks(range(len(shown)), [cut(f"{row.short_name}, {row.label}", _LONGEST) for row in shown])
+            axes.text(x, place, words, ha="right", va="center", fontsize=9, color=palette["ink"])
+    axes.set_yticks(range(len(shown)), [cut(f"{row.short_name}, {row.group.label}", _LONGEST) for _, row in shown])
     axes.set_ylim(-0.7, len(shown) - 0.3)
     axes.set_xlim(0, 1.19)
     axes.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_xlabel("share of the chip's limit (least time for the useful work / time)")
-    axes.axvline(1, ls=":", lw=1.3, color=palette.floor)
+    axes.axvline(1, ls=":", lw=1.3, color=palette["floor"])
     _legend(axes, palette)
     _finish(
         figure, (axes,), "What the attempts made of each kernel: share of the chip's limit, and gain in time", palette
@@ -413,7 +415,7 @@ def gallery(rows: Sequence[ContestRow], *, dark: bool = False) -> bytes | None:
 def _new_figure(inches_high: float, palette: Palette) -> Figure:
     """An empty figure on the palette's paper."""
     figure = Figure(figsize=(_INCHES_WIDE, inches_high), dpi=_DOTS_PER_INCH, layout="constrained")
-    figure.patch.set_facecolor(palette.paper)
+    figure.patch.set_facecolor(palette["picture"])
     FigureCanvasAgg(figure)
     return figure
 
@@ -427,7 +429,7 @@ def _legend(axes: Axes, palette: Palette) -> None:
         unique.keys(),
         frameon=False,
         fontsize=9,
-        labelcolor=palette.ink,
+        labelcolor=palette["ink"],
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
         ncols=6,
@@ -438,17 +440,17 @@ def _legend(axes: Axes, palette: Palette) -> None:
 
 def _finish(figure: Figure, all_axes: Iterable[Axes], title: str, palette: Palette) -> None:
     """Sets title, grid, spines and labels in the palette's colours."""
-    figure.suptitle(title, x=0.01, ha="left", color=palette.ink, fontsize=11)
+    figure.suptitle(title, x=0.01, ha="left", color=palette["ink"], fontsize=11)
     for axes in all_axes:
-        axes.set_facecolor(palette.paper)
-        axes.grid(color=palette.grid, lw=0.8)
+        axes.set_facecolor(palette["picture"])
+        axes.grid(color=palette["grid"], lw=0.8)
         axes.set_axisbelow(True)
-        axes.tick_params(which="both", colors=palette.faint, labelsize=9)
+        axes.tick_params(which="both", colors=palette["faint"], labelsize=9)
         for side, spine in axes.spines.items():
             spine.set_visible(side in ("left", "bottom"))
-            spine.set_color(palette.faint)
-        axes.xaxis.label.set_color(palette.ink)
-        axes.yaxis.label.set_color(palette.ink)
+            spine.set_color(palette["faint"])
+        axes.xaxis.label.set_color(palette["ink"])
+        axes.yaxis.label.set_color(palette["ink"])
 
 
 def _png(figure: Figure) -> bytes:

@@ -58,7 +58,7 @@ def results_table(shown: TableView, width: int | None = None) -> str:
 def _blocks(shown: TableView, width: int) -> Iterator[Block]:
     if shown.lines:
         # The first group's origin stands above the titles.
-        first = next((row for line in shown.lines for row in _rows(line)), shown.rows[0].row)
+        first = next((row for line in shown.lines for row in rows_of(line)), shown.rows[0]).row
         yield Words("; ".join((f"{key_words(first)}, key {first.key_digest}", *_legend(shown, width))))
         lines = list(_lines(shown, first))
         if any(isinstance(line, ScaledRow) for line in lines):
@@ -69,7 +69,7 @@ def _blocks(shown: TableView, width: int) -> Iterator[Block]:
 
 
 def _legend(shown: TableView, width: int) -> Iterator[str]:
-    rows = [row for line in shown.lines for row in _rows(line)]
+    rows = [row.row for line in shown.lines for row in rows_of(line)]
     if any(row.number == shown.champion for row in rows):
         yield "* the champion"
     if width >= UNBOUNDED and not shown.has_all and any(len(_hypothesis(row)) > _WIDEST_HYPOTHESIS for row in rows):
@@ -88,7 +88,7 @@ def _columns(shown: TableView) -> Iterator[tuple[Column, Callable[[ScaledRow], C
     every = [scaled_row.row for scaled_row in shown.rows]
     losses = {row.number: _members_lost(every, place) for place, row in enumerate(every)}
     members = dict.fromkeys(name for row in every for name, _ in row.members)
-    yield Column("#", side="r"), lambda row: _number(row.row, shown.champion), False
+    yield Column("#", side="r"), lambda row: f"{row.row.number}{'*' * (row.row.number == shown.champion)}", False
     yield Column("commit", rank=4), lambda row: row.row.commit[:7] or None, True
     yield Column("verdict"), _verdict, False
     most = None if shown.has_all else _WIDEST_HYPOTHESIS
@@ -112,10 +112,6 @@ def _columns(shown: TableView) -> Iterator[tuple[Column, Callable[[ScaledRow], C
     yield Column("gap", "fraction", rank=3), lambda row: row.row.gap_fraction, True
     yield Column("copies", "count", rank=1), lambda row: row.row.copies, True
     yield Column("spills", "short", rank=2), lambda row: row.row.spills, True
-
-
-def _number(row: Row, champion: int | None) -> str:
-    return f"{row.number}{'*' if row.number == champion else ''}"
 
 
 def _then(scaled_row: ScaledRow) -> str | None:
@@ -146,7 +142,7 @@ def _lines(shown: TableView, first: Row) -> Iterator[ScaledRow | Words | Line]:
     """The lines in order, with a separator between rows under different keys, which are not comparable."""
     before = first
     for line in shown.lines:
-        rows = _rows(line)
+        rows = [row.row for row in rows_of(line)]
         if rows and rows[0].key_digest != before.key_digest:
             yield Words(f"-- {_difference(before, rows[0])}: not comparable with the rows above --")
         before = rows[-1] if rows else before
@@ -158,10 +154,11 @@ def _lines(shown: TableView, first: Row) -> Iterator[ScaledRow | Words | Line]:
             yield Line(losses_words(line) if isinstance(line, Losses) else _note_words(line))
 
 
-def _rows(line: ScaledRow | Recheck | Losses | Note) -> tuple[Row, ...]:
+def rows_of(line: ScaledRow | Recheck | Losses | Note) -> tuple[ScaledRow, ...]:
+    """The attempts of the line."""
     if isinstance(line, ScaledRow):
-        return (line.row,)
-    return () if isinstance(line, Note) else tuple(scaled_row.row for scaled_row in line.rows)
+        return (line,)
+    return () if isinstance(line, Note) else line.rows
 
 
 def losses_words(run: Losses) -> str:
@@ -187,11 +184,8 @@ def recheck_words(run: Recheck, champion: int | None) -> str:
     failed.update(note.failure_kind for note in run.notes if note.failure_kind)
     kinds = [f"{number} {_FAILURE_WORDS.get(kind, clean(kind))}" for kind, number in failed.items()]
     vain = f" ({', '.join(kinds)})" if kinds else ""
-    return f"{place} {why}: {program} checked again {_times(often)}{vain}{_recorded_times(run)}"
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else quantity(number, "time")
+    times = "once" if often == 1 else quantity(often, "time")
+    return f"{place} {why}: {program} checked again {times}{vain}{_recorded_times(run)}"
 
 
 def _recorded_times(run: Recheck) -> str:

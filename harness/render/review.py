@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from harness.records import Attempt, Audit, Calibration, Change, Judgement, Replay, Revocation
+from harness.records import Attempt, Audit, Calibration, Judgement, Replay, Revocation
 from harness.render.sections import GAP, Block, Line, Words, named
 from harness.units import change, percent, quantity, seconds
 
@@ -54,7 +54,9 @@ def replay_blocks(replay: Replay) -> Iterator[Block]:
     yield from (Words(difference, lead="  ") for difference in replay.differences)
     if replay.changes:
         yield from (GAP, Line("counters that moved:"))
-        yield from (Words(_moved(moved), lead="  ", rest="    ") for moved in replay.changes)
+        for counter in replay.changes:
+            moved = f"{counter.name}: {counter.before:,.6g} -> {counter.after:,.6g} {counter.unit}"
+            yield Words(moved, lead="  ", rest="    ")
     yield from (GAP, Words(f"nothing was recorded; files are in {replay.scratch}"))
 
 
@@ -130,11 +132,6 @@ def _checks(judgement: Judgement) -> str:
         else ""
     )
     return f"{judgement.checks_passed} of {quantity(judgement.checks, 'check')} passed{nearest}"
-
-
-def _moved(counter: Change) -> str:
-    unit = f" {counter.unit}" if counter.unit else ""
-    return f"{counter.name}: {counter.before:,.6g} -> {counter.after:,.6g}{unit}"
 
 
 def revoked_blocks(reasons: Sequence[str], attempt: Attempt | None, show: str) -> Iterator[Block]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from harness.records import Recheck
 from harness.records.report_words import champion_words, less_time, source_label
 from harness.records.search_state import Constant, KindTried, PastAttempt, SearchState
-from harness.render.hints import SHOWN, gain_text
+from harness.render.hints import SHOWN, numbered
 from harness.render.layout import clean
 from harness.render.results import recheck_words
 from harness.render.sections import GAP, SHORT_FIELD, Block, Line, Words, named, named_items
@@ -37,10 +37,7 @@ def search_state_blocks(state: SearchState, checks: Sequence[Recheck] = ()) -> I
     hints = [hint for hint in state.hints if hint.kind or not is_over]
     if hints:
         yield from (GAP, Line("If you go on all the same:" if is_over else "What to try next:"))
-        for number, hint in enumerate(hints[:SHOWN], 1):
-            gain = f"{gain_text(hint)}: " if hint.because else ""
-            yield Words(hint.observation, lead=f"  {number}. ")
-            yield Words(f"{gain}{hint.suggestion}", lead="     -> ")
+        yield from numbered(hints[:SHOWN])
     yield from (Words(text, lead="note: ") for text in state.messages)
 
 

@@ -88,8 +88,8 @@ class Entry:
     @property
     def plus_minus_seconds(self) -> float | None:
         """The uncertainty of the latency; None if unknown, or if the time of `row` is not the report's."""
-        is_recorded = self.report is not None and self.report.seconds == self.row.seconds
-        return self.report.plus_minus_seconds if self.report is not None and self.has_time and is_recorded else None
+        is_recorded = self.report is not None and self.has_time and self.report.seconds == self.row.seconds
+        return self.report.plus_minus_seconds if self.report is not None and is_recorded else None
 
     @property
     def flops_per_second(self) -> float | None:
@@ -111,6 +111,11 @@ class Step:
     score: float | None
     report: Report | None
     was_before: bool
+
+    @property
+    def plus_minus_seconds(self) -> float | None:
+        """The uncertainty of the latency; None if unknown, or if the latency is not the report's."""
+        return self.report.plus_minus_seconds if self.report and self.report.seconds == self.seconds else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +199,11 @@ def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
     in_order: list[Group] = []
     before: Row | None = None
     for digest, members in by_key.items():
-        row = members[0].row
+        row, difference = members[0].row, ""
+        if before is not None:
+            difference = "what changed is not recorded"
+            if before.key is not None and row.key is not None:
+                difference = changed_words(before.key, row.key, "to") or "the key changed"
         reports = [entry.report for entry in members if entry.report is not None]
         hardware = chip(row.chip)
         in_order.append(
@@ -203,7 +212,7 @@ def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
                 source=row.source,
                 chip=row.chip,
                 title=key_words(row),
-                difference=_difference(before, row) if before is not None else "",
+                difference=difference,
                 entries=tuple(members),
                 steps=_steps(members, revoked),
                 bound=next((entry.bound for entry in members if entry.bound is not None), None),
@@ -217,18 +226,13 @@ def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
     return tuple(in_order)
 
 
-def group_of(all_groups: Sequence[Group], entry_id: str | None) -> Group | None:
-    """The group that contains the entry, else the last group; None if there are no groups."""
-    holding = (group for group in all_groups if any(entry.id == entry_id for entry in group.entries))
-    return next(holding, all_groups[-1] if all_groups else None)
-
-
 def opening(all_groups: Sequence[Group], champion: str | None) -> Group | None:
-    """The group that charts show first: the champion's group if it has several times.
+    """The group that charts show first: the champion's (without a champion, the last) if it has several times.
 
-    Otherwise, of the groups with the same source and chip, the group with the most times.
+    Otherwise, of the groups with the same source and chip, the group with the most times. None if there are no groups.
     """
-    home = group_of(all_groups, champion)
+    of_champion = (group for group in all_groups if any(entry.id == champion for entry in group.entries))
+    home = next(of_champion, all_groups[-1] if all_groups else None)
     if home is None or home.timed > 1:
         return home
     alike = (group for group in all_groups if (group.source, group.chip) == (home.source, home.chip))
@@ -257,7 +261,8 @@ def pieces(report: Report | None, run: Simulation | None, attempt: Attempt | Non
     made = []
     for part in shares.parts:
         name = clean(problem_names(part.name, attempt.evidence.problem, ops) if attempt else part.name)
-        made.append(_piece(_kind(part.name), name, part.fraction, seconds))
+        kind: PieceKind = next((kind for start, kind in _KINDS if part.name.startswith(start)), "other")
+        made.append(_piece(kind, name, part.fraction, seconds))
     return tuple(sorted(made, key=lambda piece: piece.fraction, reverse=True))
 
 
@@ -272,10 +277,6 @@ _KINDS: tuple[tuple[str, PieceKind], ...] = (
     ("unit stall", "stall"),
     ("fill and drain", "edge"),
 )
-
-
-def _kind(part: str) -> PieceKind:
-    return next((kind for start, kind in _KINDS if part.startswith(start)), "other")
 
 
 def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...]:
@@ -322,12 +323,6 @@ def key_words(row: Row) -> str:
         parts += [f"libtpu {row.key.libtpu}"] if row.key.libtpu else []
         parts += [row.key.machine] if row.key.machine else []
     return clean(", ".join(parts))
-
-
-def _difference(before: Row, after: Row) -> str:
-    if before.key is None or after.key is None:
-        return "what changed is not recorded"
-    return changed_words(before.key, after.key, "to") or "the key changed"
 
 
 def changed_words(before: Key, after: Key, to: str) -> str:

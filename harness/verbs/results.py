@@ -60,7 +60,7 @@ class Results(Verb):
     def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import table
         from harness.loop.gain import calibration, gain
-        from harness.render.results import TableView, results_table
+        from harness.render.results import TableView, results_table, rows_of
         from harness.render.results_csv import results_csv
         from harness.units import quantity
         from harness.verbs.parts import table_text
@@ -80,9 +80,7 @@ class Results(Verb):
         )
         lines = table.newest(table.chosen(scaled, table.lines(scaled, unfolded=arguments.all), wanted), arguments.limit)
         progress = gain(scaled)
-        rows = tuple(
-            row for row in scaled.rows if any(row is other for line in lines for other in table_text.rows_of_line(line))
-        )
+        rows = tuple(row for row in scaled.rows if any(row is other for line in lines for other in rows_of(line)))
         document = ResultsDocument(
             scale=scaled.scale,
             rows=rows[-arguments.limit :] if arguments.limit else rows,

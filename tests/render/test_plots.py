@@ -124,9 +124,7 @@ def test_the_page_has_the_colours_of_the_figures() -> None:
     written = page(Story(contest="a", branch="main", made="", entries=(), champion=None)).decode()
     style = dict(re.findall(r"--([\w-]+): light-dark\((#\w+, #\w+)\)", written))
     for place, palette in enumerate((LIGHT, DARK)):
-        of_page = {variable: both.split(", ")[place] for variable, both in style.items()}
-        assert palette.ink == of_page["ink"]
-        assert palette.kinds == {kind: of_page[f"piece-{kind}"] for kind in palette.kinds}
+        assert palette == {name: both.split(", ")[place] for name, both in style.items()}
 
 
 def test_the_stylesheet_has_no_colours_of_its_own() -> None:
@@ -135,7 +133,7 @@ def test_the_stylesheet_has_no_colours_of_its_own() -> None:
 
 def test_dark_figures_have_a_dark_background(both: tuple[Group, ...]) -> None:
     figure = plots._progress(both[0], DARK)
-    assert max(to_rgb(figure.get_facecolor())) < 0.15 < min(to_rgb(DARK.ink))
+    assert max(to_rgb(figure.get_facecolor())) < 0.15 < min(to_rgb(DARK["ink"]))
 
 
 # --- the verb ------------------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from harness.render.contests import ContestRow, Timed
+from harness.render.contests import ContestRow
 from harness.render.layout import clean
 from harness.render.page.overview import with_uncertainty
 from harness.render.page.parts import Kind, Plain, assembled
+from harness.render.series import Step
 from harness.units import count, percent, quantity, seconds
 
 _KIND = Kind(
@@ -20,7 +21,7 @@ _KIND = Kind(
 def contests_page(title: str, made: str, rows: Sequence[ContestRow], notes: Sequence[str]) -> bytes:
     """The page as UTF-8; `notes` are sentences on what the page leaves out."""
     faster = [gain for row in rows if (gain := row.gain) is not None and gain > 1]
-    labels = list(dict.fromkeys(row.label for row in rows))
+    labels = list(dict.fromkeys(row.group.label for row in rows))
     attempts = sum(row.attempts for row in rows)
     overview: Plain = {
         "title": clean(title),
@@ -41,12 +42,12 @@ def contests_page(title: str, made: str, rows: Sequence[ContestRow], notes: Sequ
 
 
 def _row(number: int, row: ContestRow) -> Plain:
-    baseline, champion, peer = row.baseline, row.champion, row.peer
-    gain, limit = row.gain, row.limit_share
+    steps, bound, peer = row.group.steps, row.group.bound, row.peer
+    gain, limit = row.gain, row.limit_share(-1)
     values = {
         "attempts": row.attempts,
-        "baseline": baseline.seconds if baseline else None,
-        "champion": champion.seconds if champion else None,
+        "baseline": steps[0].seconds if steps else None,
+        "champion": steps[-1].seconds if steps else None,
         "gain": gain,
         "limit": limit,
         "peer": peer.ratio if peer else None,
@@ -54,8 +55,8 @@ def _row(number: int, row: ContestRow) -> Plain:
     texts = {
         "attempts": count(row.attempts),
         "attempts_words": quantity(row.attempts, "attempt"),
-        "baseline": _time(baseline),
-        "champion": _time(champion),
+        "baseline": _time(steps[:1]),
+        "champion": _time(steps[-1:]),
         "gain": None if gain is None else f"{gain:.2f}x",
         "limit": None if limit is None else percent(limit),
     }
@@ -65,11 +66,11 @@ def _row(number: int, row: ContestRow) -> Plain:
         "page": row.page,
         "contest": row.short_name,
         "problem": row.problem or row.name,
-        "label": row.label,
+        "label": row.group.label,
         "values": values,
         "texts": texts,
-        "limit_words": "" if row.limit_seconds is None else f"{row.limit_name} {seconds(row.limit_seconds, 1)}",
-        "baseline_limit": row.first_limit_share,
+        "limit_words": f"{bound.name} {seconds(bound.seconds, 1)}" if bound else "",
+        "baseline_limit": row.limit_share(0),
         "peer": None
         if peer is None
         else {
@@ -85,8 +86,10 @@ def _row(number: int, row: ContestRow) -> Plain:
 
 def _shares(row: ContestRow) -> list[tuple[int, float]]:
     """The time of each champion divided by the first champion's, with the number of the attempt that set it."""
-    return [(step.number, step.seconds / row.steps[0].seconds) for step in row.steps]
+    steps = row.group.steps
+    return [(step.number, step.seconds / steps[0].seconds) for step in steps]
 
 
-def _time(timed: Timed | None) -> str | None:
-    return None if timed is None else with_uncertainty(timed.seconds, timed.plus_minus_seconds)
+def _time(step: Sequence[Step]) -> str | None:
+    """The time of one step; None for no step."""
+    return with_uncertainty(step[0].seconds, step[0].plus_minus_seconds) if step else None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from math import prod
 
-from harness.records import Attempt, Check, Evidence, Hint, LineTime, Report
+from harness.records import Attempt, Check, Evidence, LineTime, Report
 from harness.records.report_words import with_chip
 from harness.render.hints import gain_text
 from harness.render.layout import clean
@@ -59,7 +59,10 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
             for unit in report.units
         ],
         "checks": _checks(evidence),
-        "hints": [_hint(hint) for hint in entry.advice],
+        "hints": [
+            (clean(hint.observation), clean(hint.suggestion), "" if hint.gain is None else gain_text(hint))
+            for hint in entry.advice
+        ],
         "warnings": [clean(text) for text in evidence.warnings],
         "search": _search(entry, attempt),
         "diff": [(line.sign, line.old, line.new, pool(line.text)) for line in diff_lines(attempt.diff)],
@@ -79,12 +82,6 @@ def _short(value: float) -> float:
 def compared_names(entry: Entry) -> tuple[tuple[str, str], ...]:
     """Name and unit of each compared figure; `compared` of a detail has the values."""
     return tuple((name, unit) for name, unit, _ in entry.compared)
-
-
-def _hint(hint: Hint) -> tuple[str, str, str]:
-    """The observation of a hint, its suggestion, and its gain; "" if no gain is stated."""
-    gain = "" if hint.gain is None else gain_text(hint)
-    return clean(hint.observation), clean(hint.suggestion), gain
 
 
 def _search(entry: Entry, attempt: Attempt) -> Plain | None:
@@ -211,13 +208,11 @@ def _counters(entry: Entry, report: Report) -> list[tuple[str, ...]]:
     for line in report.counters:
         before = there.get((line.level, line.name))
         beside = "" if before is None else count(before)
-        moved = "" if before is None or before == line.count else _moved(before, line.count)
+        moved = "" if before is None or before == line.count else f"{line.count - before:+,d}"
+        if moved and before and line.count:
+            moved += f" ({moved_by(line.count / before)})"
         counters.append((line.level, line.name, count(line.count), beside, moved, line.expected, clean(line.remark)))
     return counters
-
-
-def _moved(before: int, after: int) -> str:
-    return f"{after - before:+,d}" + (f" ({moved_by(after / before)})" if before and after else "")
 
 
 def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:

@@ -189,10 +189,9 @@ def _tiles(group: Group) -> Sequence[tuple[str, str, str]]:
     again = ", evaluated again under this key" if last.was_before else ""
     first = group.steps[0]
     faster = f"{first.seconds / last.seconds:.2f} times as fast as attempt {first.entry}" if first != last else ""
-    off = report.plus_minus_seconds if report and report.seconds == last.seconds else None
     util = on_scale(report.util, report, last.seconds) if report else None
     tiles = [
-        ("latency of the champion", with_uncertainty(last.seconds, off), faster),
+        ("latency of the champion", with_uncertainty(last.seconds, last.plus_minus_seconds), faster),
         ("score", "unknown" if last.score is None else f"{last.score:,.1f}", f"attempt {last.entry}{again}"),
         ("utilisation", "unknown" if util is None else percent(util), (report.regime or "") if report else ""),
     ]

@@ -36,44 +36,33 @@ class TunedRow:
     searched: Searched | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
-    """A table as printed, the content of each row's page entry, the source of the numbers, and the date."""
+def tuned_page(table: Table, rows: Sequence[TunedRow], provenance: str, made: str) -> bytes:
+    """The page of `table` as UTF-8, with the content of each of its rows, the source of the numbers, and the date.
 
-    table: Table
-    rows: tuple[TunedRow, ...]
-    provenance: str
-    made: str
-
-
-def tuned_page(tuned: Tuned) -> bytes:
-    """The page as UTF-8. Texts by people and kernels are data in it, never markup or script."""
-    rows = list(enumerate(tuned.rows, 1))
+    Texts by people and kernels are data in it, never markup or script.
+    """
+    numbered = list(enumerate(rows, 1))
     details: Iterator[Plain] = (
-        {"details": [_detail(number, row) for number, row in rows[start : start + CHUNK]], "lines": []}
+        {"details": [_detail(number, row) for number, row in numbered[start : start + CHUNK]], "lines": []}
         for start in range(0, len(rows), CHUNK)
     )
-    return assembled(_KIND, clean(tuned.table.title), _overview(tuned), details)
-
-
-def _overview(tuned: Tuned) -> Plain:
-    table = tuned.table
     columns: list[Plain] = [
         {"key": column.name, "title": column.title, "figure": column.unit != ""} for column in table.columns
     ]
     # The shape names the row and links to it.
     columns[0] |= {"opens": True, "look": "bare wide"}
-    return {
+    overview: Plain = {
         "title": clean(table.title),
-        "about": f"{clean(tuned.provenance)}. Written {tuned.made}.",
-        "words": _words(tuned.rows),
-        "tiles": _tiles(tuned.rows),
+        "about": f"{clean(provenance)}. Written {made}.",
+        "words": _words(rows),
+        "tiles": _tiles(rows),
         "columns": columns,
-        "rows": [_row(number, row, table) for number, row in enumerate(tuned.rows, 1)],
-        "shapes": list(dict.fromkeys(clean(row.shape) for row in tuned.rows)),
-        "chips": list(dict.fromkeys(row.chip for row in tuned.rows)),
-        "notes": [clean(note) for note in table.notes if note != tuned.provenance],
+        "rows": [_row(number, row, table) for number, row in numbered],
+        "shapes": list(dict.fromkeys(clean(row.shape) for row in rows)),
+        "chips": list(dict.fromkeys(row.chip for row in rows)),
+        "notes": [clean(note) for note in table.notes if note != provenance],
     }
+    return assembled(_KIND, clean(table.title), overview, details)
 
 
 def _row(number: int, row: TunedRow, table: Table) -> Plain:

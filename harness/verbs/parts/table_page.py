@@ -11,7 +11,7 @@ from harness.loop.tuning_table import formats
 from harness.loop.tuning_table.row import Row, rows_in
 from harness.records import Sweep
 from harness.render.page.search import Searched, values_tried
-from harness.render.page.tuned import Tuned, TunedRow, tuned_page
+from harness.render.page.tuned import TunedRow, tuned_page
 from harness.units import quantity, seconds
 from harness.verbs.parts.table import checks, overview
 
@@ -28,15 +28,11 @@ def page_of(folder: Path) -> tuple[bytes, str]:
     if not rows:
         message = f"expected a folder that `table` filled, with rows.jsonl, got {folder}"
         raise RatchetError("no-rows", f"{message}: ./ratchet.sh table --kernel ... --shapes ... --out DIR fills one")
-    tuned = Tuned(
-        table=overview(rows),
-        rows=tuple(_row(row) for row in rows),
-        provenance=formats.provenance(rows),
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    )
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    page = tuned_page(overview(rows), tuple(map(_row, rows)), formats.provenance(rows), made)
     others = len({(row.kernel, row.chip, row.parameters) for row in kept} - newest.keys())
     left_out = f" (left out: {others} of an earlier kernel or judge)" if others else ""
-    return tuned_page(tuned), f"{quantity(len(rows), 'row')}{left_out}"
+    return page, f"{quantity(len(rows), 'row')}{left_out}"
 
 
 def _row(row: Row) -> TunedRow:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from harness.errors import UsageError
 from harness.ledger import Ledger, bulk_read, table
-from harness.records import Note, ScaledRow
 from harness.render.results import TableView, results_table
 
 # Lines on a screen, including the table's head and the sentences below the table.
@@ -39,13 +38,6 @@ def since(text: str | None, ledger: Ledger, scaled: table.ScaledTable) -> int | 
     days = [(stored.attempt.started[:10], stored.row.number) for stored in begun if stored.attempt is not None]
     # If no attempt matches, the number after the last attempt.
     return next((number for day, number in days if day >= text), max(numbers) + 1)
-
-
-def rows_of_line(line: table.Line) -> tuple[ScaledRow, ...]:
-    """The attempts of the line."""
-    if isinstance(line, ScaledRow):
-        return (line,)
-    return () if isinstance(line, Note) else line.rows
 
 
 def filters(arguments: Namespace) -> str:

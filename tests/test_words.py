@@ -25,7 +25,6 @@ FIELDS = {
     "harness/records/revocation.py": {"tried"},
     "harness/records/search_state.py": {"tried"},
     "harness/records/validation.py": {"found"},
-    "harness/verbs/parts/diagnose.py": {"tried"},
     "harness/verbs/revoke.py": {"tried"},
     "harness/verbs/selftest.py": {"tried"},
 }

@@ -71,14 +71,11 @@ def _section(verb: Verb) -> Iterator[str]:
         yield str(parser.description)
         yield ""
         yield "```"
-        yield f"./ratchet.sh {verb.example}" if name == verb.name else f"./{_example(parser)}"
+        # The first of the examples at the end of the parser's --help.
+        example = str(parser.epilog).partition("example: ")[2].partition("; ")[0]
+        yield f"./ratchet.sh {verb.example}" if name == verb.name else f"./{example}"
         yield "```"
         yield from _options(parser)
-
-
-def _example(parser: Parser) -> str:
-    """The first of the examples at the end of the parser's --help."""
-    return str(parser.epilog).partition("example: ")[2].partition("; ")[0]
 
 
 def _options(parser: Parser) -> Iterator[str]:
@@ -88,7 +85,8 @@ def _options(parser: Parser) -> Iterator[str]:
         yield "| | |"
         yield "|---|---|"
     for option in shown:
-        yield f"| `{_name(option)}` | {_help(option)} |"
+        words = str(option.help or "").replace("%%", "%").replace("|", "\\|")
+        yield f"| `{_name(option)}` | {words} |"
 
 
 def _name(option: Action) -> str:
@@ -97,7 +95,3 @@ def _name(option: Action) -> str:
         name = str(option.metavar or option.dest)
         return f"[{name}]" if option.nargs == "?" else name
     return f"{', '.join(option.option_strings)}{value}".replace("|", "\\|")
-
-
-def _help(option: Action) -> str:
-    return str(option.help or "").replace("%%", "%").replace("|", "\\|")

@@ -39,16 +39,6 @@ class Argument:
         return self.action.required and self.action.nargs != "*"
 
     @property
-    def is_flag(self) -> bool:
-        """True if the argument has no value."""
-        return self.action.nargs == 0
-
-    @property
-    def is_path(self) -> bool:
-        """True if the value is a path, which may name a file that does not exist yet."""
-        return self.action.type is Path
-
-    @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the argument's value."""
         schema = self._value_schema()
@@ -59,22 +49,22 @@ class Argument:
 
     def words(self, value: Any) -> tuple[list[str], list[str]]:
         """The argument's options and its other words. Raises UsageError if one of the latter begins with a minus."""
-        if self.is_flag:
+        if self.action.nargs == 0:
             return ([self.action.option_strings[-1]] if value else []), []
-        texts = [_text(item) for item in (value if isinstance(value, list) else [value])]
+        # JSON has one type of numbers: an integer may come as 3.0.
+        texts = [
+            str(int(item)) if isinstance(item, float) and item.is_integer() else str(item) for item in _items(value)
+        ]
         if self.action.option_strings:
-            return [f"{self._option}={text}" for text in texts], []
+            option = next(name for name in self.action.option_strings if name.startswith("--"))
+            return [f"{option}={text}" for text in texts], []
         for text in texts:
             if text.startswith("-"):
                 raise UsageError("usage", f"{self.name}: expected a path, a name or a number, got {text!r}")
         return [], texts
 
-    @property
-    def _option(self) -> str:
-        return next(name for name in self.action.option_strings if name.startswith("--"))
-
     def _value_schema(self) -> dict[str, Any]:
-        if self.is_flag:
+        if self.action.nargs == 0:
             return {"type": "boolean"}
         if self.action.choices is not None:
             return {"enum": list(self.action.choices)}
@@ -145,7 +135,7 @@ class Tool:
             )
             raise UsageError("usage", f"{self.name}: {place}{complaint}")
         for name, value in meant.items():
-            for text in value if isinstance(value, list) else [value]:
+            for text in _items(value):
                 if isinstance(text, str) and not _is_word(text):
                     raise UsageError("usage", f"{self.name}: {name}: expected text without NUL or lone surrogates")
         for argument in self.arguments:
@@ -171,10 +161,9 @@ class Tool:
     def paths(self, meant: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         """Each text of `valid` that may name a file, with True if it is a path even if no such file exists."""
         for argument in self.arguments:
-            value = meant.get(argument.name)
-            for text in value if isinstance(value, list) else [value]:
+            for text in _items(meant.get(argument.name)):
                 if isinstance(text, str) and argument.name not in _NO_PATHS:
-                    yield text, argument.is_path
+                    yield text, argument.action.type is Path
 
 
 def tools() -> Iterator[Tool]:
@@ -214,5 +203,6 @@ def _is_word(text: str) -> bool:
         return False
 
 
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def _items(value: Any) -> list[Any]:
+    """The values of an argument, which may be one value or a list."""
+    return value if isinstance(value, list) else [value]

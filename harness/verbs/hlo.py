@@ -1,13 +1,11 @@
 """The verb `hlo`: HLO explained: a module, an operation, a shape."""
 
-from argparse import Namespace
-
 from harness import chips
 from harness.hardware import DEFAULT_CHIP
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 from harness.shell.tables import TABLES
-from harness.shell.verb import Outcome, Verb
+from harness.shell.verb import Verb
 from harness.verbs.parts.arguments import add_function_arguments
 
 
@@ -45,8 +43,3 @@ class Hlo(Verb):
         parser.member()
         parser.json("the tables as JSON")
         parser.quiet()
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.verbs.parts.hlo import hlo
-
-        return hlo(arguments)

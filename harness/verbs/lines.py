@@ -51,33 +51,16 @@ class Lines(Verb):
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.advice.source_names import name_lines
-        from harness.ledger import history
-        from harness.loop.suite_member import evidence_of
         from harness.render.lines import listing
-        from harness.verbs.parts.context import (
-            contest_of,
-            known_candidate,
-            open_ledger,
-            present_evidence,
-            progress_of,
-            with_package_files,
-        )
+        from harness.verbs.parts.context import judged_kernel, progress_of, with_package_files
         from harness.verbs.parts.schedules import why_none
 
-        if arguments.number is not None and arguments.chip is not None:
-            raise UsageError("usage", "expected an attempt or --chip, got both: an attempt has its own chip")
-        if arguments.number is None:
-            contest = contest_of(arguments, arguments.chip)
-            contest.member(arguments.member)
-            title, candidate = "kernel.py as it stands", contest.candidate()
-            evidence, again = present_evidence(contest, arguments, checked=False, with_lines=True), ""
-        else:
-            ledger = open_ledger(directory(arguments.directory))
-            title, candidate = f"kernel.py of attempt {arguments.number}", known_candidate(ledger, arguments.number)
-            evidence = history.attempt(ledger.place, arguments.number).evidence
+        kernel = judged_kernel(arguments, arguments.number, arguments.chip, checked=False, with_lines=True)
+        evidence, title, again = kernel.evidence, "kernel.py as it stands", ""
+        if arguments.number is not None:
+            title = f"kernel.py of {kernel.name}"
             back, lines = (command(words, arguments.directory) for words in (f"checkout {arguments.number}", "lines"))
             again = f". Old records are not changed; to see the cycles of its lines: {back}, then {lines}"
-        evidence = evidence_of(evidence, arguments.member)
         if arguments.member:
             title += f" at {arguments.member}"
         run = evidence.simulation
@@ -94,7 +77,7 @@ class Lines(Verb):
             title += f" (failed: {evidence.failure.kind})"
         elif arguments.number is None and not evidence.all_checks:
             title += " (timed only: correctness was not checked)"
-        breakdown, files = run.breakdown, with_package_files(candidate, evidence)
+        breakdown, files = run.breakdown, with_package_files(kernel.candidate, evidence)
         document = LinesDocument(
             source="simulated",
             chip=run.chip,

@@ -46,8 +46,8 @@ class Timeline(Verb):
                 )
         except RatchetError as error:
             raise RatchetError(error.kind, dump_directory.explain_no_end(str(error))) from error
-        if subject.problem is not None:
-            run = in_problem_names(run, subject.problem)
+        if subject.kernel is not None:
+            run = in_problem_names(run, subject.kernel.evidence.problem)
         title = f"{subject.name} simulated {subject.chip.name}"
         perfetto = kept_captures.make_folder(folder / PROFILE_DATA) / f"{title.replace(' ', '-')}.trace.json.gz"
         write_atomically(perfetto, gzip.compress(trace_json(run, title), mtime=0))

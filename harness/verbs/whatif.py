@@ -38,8 +38,7 @@ class WhatifDocument:
 
 # A clock that helps this many times as much as the best resource shows that no single resource binds.
 _FAR_MORE = 4
-# The resources of records.whatif.Factors.
-RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu", "link-bandwidth")
+_RESOURCES = tuple(field.name for field in fields(Factors))
 
 
 class Whatif(Verb):
@@ -57,7 +56,7 @@ class Whatif(Verb):
 
     def configure(self, parser: Parser) -> None:
         add_subject(parser)
-        for name in RESOURCES:
+        for name in (resource.replace("_", "-") for resource in _RESOURCES):
             parser.option(f"--{name} x2", f"scale the chip's {name} by this factor")
         parser.json("the figures as JSON")
         parser.quiet()
@@ -68,9 +67,11 @@ class Whatif(Verb):
         from harness.verbs.parts.context import progress_of, with_package_files
         from harness.verbs.parts.schedules import dumped
 
-        names = (field.name for field in fields(Factors))
-        factors = {name: _factor(name, word) for name in names if (word := getattr(arguments, name)) is not None}
-        asked = _asked(factors) or SWEEP
+        words = {name: word for name in _RESOURCES if (word := getattr(arguments, name)) is not None}
+        factors = {name: _factor(name, word) for name, word in words.items()}
+        # Each factor alone, then, if there are several, all of them together.
+        together = (Factors(**factors),) if len(factors) > 1 else ()
+        asked = (*(Factors(**{name: factor}) for name, factor in factors.items()), *together) or SWEEP
         subject, dump, contents = dumped(arguments, runs=len(asked) + 1)
         deadline = dump_directory.deadline_seconds(subject.dumps)
         with progress_of(arguments) as progress, progress.during("simulation"):
@@ -83,9 +84,7 @@ class Whatif(Verb):
             )
         number, dash, member = subject.name.partition("-")
         name = f"attempt {int(number)}{dash and f' at {member}'}" if number.isdecimal() else subject.name
-        files = (
-            with_package_files(subject.candidate, subject.evidence) if subject.candidate and subject.evidence else {}
-        )
+        files = with_package_files(subject.kernel.candidate, subject.kernel.evidence) if subject.kernel else {}
         return Outcome(
             document=WhatifDocument(
                 source="simulated",
@@ -97,12 +96,6 @@ class Whatif(Verb):
             ),
             text=lambda: _blocks(name, real, whole, scaled, files),
         )
-
-
-def _asked(factors: dict[str, float]) -> tuple[Factors, ...]:
-    """Each factor alone, then, if there are several, all of them together."""
-    alone = tuple(Factors(**{name: factor}) for name, factor in factors.items())
-    return (*alone, Factors(**factors)) if len(alone) > 1 else alone
 
 
 def _factor(name: str, word: str) -> float:

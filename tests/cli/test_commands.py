@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import fields
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +17,6 @@ from loop_fixtures import PROJECT, committed_contest
 
 from harness import __version__
 from harness.errors import UsageError
-from harness.records.whatif import Factors
 from harness.shell.arguments import command
 from harness.shell.catalogue import EVERY, typed_verbs, valued_options
 from harness.shell.help_page import overview
@@ -26,7 +24,6 @@ from harness.shell.main import main, place_of_verb
 from harness.shell.program_name import OPTION, renamed
 from harness.shell.verb import GROUPS, Verb
 from harness.verbs.parts.attempts import expectation
-from harness.verbs.whatif import RESOURCES
 
 DOCS = Path(PROJECT) / "docs"
 
@@ -147,10 +144,6 @@ def test_no_parser_loads_a_library_that_it_does_not_need() -> None:
 def test_a_usage_error_shows_the_verbs_own_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert " [usage]\nusage: ratchet.sh results [-h] [-C DIR] [--all] [--then] " in capsys.readouterr().err
-
-
-def test_the_resources_are_those_that_the_simulator_scales() -> None:
-    assert tuple(name.replace("-", "_") for name in RESOURCES) == tuple(field.name for field in fields(Factors))
 
 
 def test_a_typo_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

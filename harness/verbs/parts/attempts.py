@@ -15,7 +15,7 @@ from harness.ledger import Ledger, experiments, history, notes
 from harness.ledger.paths import place_of
 from harness.loop import attempt as ratchet
 from harness.loop import rescale
-from harness.loop.ledger_advice import advice_here
+from harness.loop.ledger_advice import advice_here, candidate_of
 from harness.loop.opponent import champion_remedy
 from harness.records import Attempt, Evidence
 from harness.render.report_text import View, judge_blocks, report_blocks
@@ -41,7 +41,7 @@ def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespa
         return rescale.sentences(rescale.rescale_locked(ledger, contest, progress))
 
 
-def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
+def _put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
     """A sentence on how to get the attempt's text back, if the champion's files have replaced it; else ""."""
     attempt = judged.attempt
     if not judged.recorded or attempt.champion is None or attempt.verdict.outcome == "accept":
@@ -60,7 +60,7 @@ def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | 
     )
 
 
-def left_uncommitted(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
+def _left_uncommitted(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
     """A sentence on the file of experiments/ that no commit of the branch has yet; "" if the attempt left none."""
     attempt = judged.attempt
     if judged.recorded and attempt.verdict.outcome != "accept":
@@ -99,7 +99,7 @@ def attempt_blocks(contest: Contest, judged: ratchet.AttemptResult, arguments: N
             came = f"{note}; no attempt is recorded, and the branch stays as it is."
         yield from (GAP, Line(f"The kernel is the champion's{':' if judged.noted else ','} {came}", is_whole=True))
     yield GAP
-    sentences = (put_back(contest, judged, directory), left_uncommitted(contest, judged, directory))
+    sentences = (_put_back(contest, judged, directory), _left_uncommitted(contest, judged, directory))
     yield from (Line(sentence, is_whole=True) for sentence in sentences if sentence)
 
 
@@ -108,9 +108,8 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
     if attempt.kind != "experiment" or attempt.champion is None:
         return ()
     ledger = Ledger.open(contest.directory)
-    try:
-        old, new = (history.candidate(ledger.place, number) for number in (attempt.champion.attempt, attempt.number))
-    except RatchetError:
+    old, new = (candidate_of(ledger.place, number) for number in (attempt.champion.attempt, attempt.number))
+    if old is None or new is None:
         # A plain clone may lack a kernel, and these are only remarks.
         old = new = Candidate(text=b"")
     words = [on_change(kinds_of_change(old.source, new.source))]

@@ -126,7 +126,10 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
     if arguments.out is not None:
         write_atomically(arguments.out / "benchmark.json", valid_json(_history(gate)).encode())
     if arguments.markdown is not None:
-        _append(arguments.markdown, rendering.markdown(gate))
+        # Appended, because a workflow's summary is one file for all of its steps.
+        arguments.markdown.parent.mkdir(parents=True, exist_ok=True)
+        with open(arguments.markdown, "a", encoding="utf-8") as stream:
+            stream.write(rendering.markdown(gate))
     code, width = _exit_code(gate, fails), terminal_width()
     return Outcome(
         document=gate,
@@ -178,13 +181,6 @@ def _exit_code(gate: Gate, fails: frozenset[str]) -> int:
     if outcomes & {"wrong", "slower", "removed"}:
         return 1
     return 3 if outcomes else 0
-
-
-def _append(path: Path, text: str) -> None:
-    """Appends the text: a workflow's summary is one file for all of its steps."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8") as stream:
-        stream.write(text)
 
 
 def _history(gate: Gate) -> list[dict[str, object]]:

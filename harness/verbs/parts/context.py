@@ -3,16 +3,20 @@
 import hashlib
 import sysconfig
 from argparse import Namespace
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness import contest as contests
 from harness.advice.source_names import shown_name
 from harness.candidate import Candidate, read_file
 from harness.contest import Contest
-from harness.errors import RatchetError
+from harness.errors import RatchetError, UsageError
+from harness.hardware import Chip, chip, with_mesh
 from harness.ledger import Ledger, history
 from harness.ledger.paths import place_of
 from harness.loop import kept_captures
+from harness.loop.ledger_advice import candidate_of
+from harness.loop.suite_member import evidence_of
 from harness.records import Evidence, Row
 from harness.render.layout import Files
 from harness.render.progress import Progress
@@ -83,6 +87,40 @@ def present_evidence(
         return bench.evidence_here(asked)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedKernel:
+    """A kernel with its evidence and chip; `name` is `kernel.py`, or names the attempt that recorded it."""
+
+    name: str
+    candidate: Candidate
+    evidence: Evidence
+    chip: Chip
+
+
+def judged_kernel(
+    arguments: Namespace, number: int | None, chip_name: str | None, *, checked: bool = True, with_lines: bool = False
+) -> JudgedKernel:
+    """The kernel of an attempt, or kernel.py as it stands (None); for a suite, with the evidence of the named member.
+
+    `checked` and `with_lines` as in `present_evidence`. Raises RatchetError `unknown-attempt`; UsageError `usage`,
+    `which-member`.
+    """
+    if number is not None and chip_name is not None:
+        raise UsageError("usage", "expected an attempt or --chip, got both: an attempt has its own chip")
+    if number is None:
+        contest = contest_of(arguments, chip_name)
+        contest.member(arguments.member)
+        evidence = present_evidence(contest, arguments, checked=checked, with_lines=with_lines)
+        name, target, candidate = "kernel.py", contest.chip, contest.candidate()
+    else:
+        ledger = open_ledger(directory(arguments.directory))
+        evidence = history.attempt(ledger.place, number).evidence
+        name, candidate = f"attempt {number}", known_candidate(ledger, number)
+        target = with_mesh(chip(evidence.chip), evidence.problem.mesh)
+    evidence = evidence_of(evidence, arguments.member)
+    return JudgedKernel(name=name, candidate=candidate, evidence=evidence, chip=target)
+
+
 def with_package_files(candidate: Candidate, evidence: Evidence) -> Files:
     """The files of a candidate, and the unchanged files of installed packages that its operations came from.
 
@@ -100,10 +138,7 @@ def with_package_files(candidate: Candidate, evidence: Evidence) -> Files:
 
 def known_candidate(ledger: Ledger, number: int) -> Candidate:
     """The candidate of an attempt; an empty one if only its record and diff are known here."""
-    try:
-        return history.candidate(ledger.place, number)
-    except RatchetError:
-        return Candidate(text=b"")
+    return candidate_of(ledger.place, number) or Candidate(text=b"")
 
 
 def rows_of(contest: Path) -> tuple[Row, ...]:

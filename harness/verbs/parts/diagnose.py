@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,15 +13,14 @@ from harness.advice import report as reporting
 from harness.advice.edits import SimulatedEdits, saving_nothing
 from harness.advice.whatif import answers
 from harness.candidate import Candidate
-from harness.errors import RatchetError, UsageError
+from harness.errors import RatchetError
 from harness.hardware import Chip, chip
 from harness.ledger import history
 from harness.ledger.paths import place_of
 from harness.loop import edits, installed
 from harness.loop.bench import Bench, policy_here
 from harness.loop.ledger_advice import advice_and_left_out
-from harness.loop.suite_member import evidence_of
-from harness.records import Ceiling, Edit, Evidence, Failure, Hint, Report, Row, Table
+from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row, Table
 from harness.records.titles import taken_back
 from harness.records.whatif import Factors
 from harness.render.hints import diagnosis_blocks
@@ -29,7 +28,7 @@ from harness.shell.arguments import directory
 from harness.shell.tables import TablesDocument, figures
 from harness.shell.verb import Outcome
 from harness.units import change, percent
-from harness.verbs.parts.context import known_candidate, open_ledger, present_evidence, progress_of
+from harness.verbs.parts.context import judged_kernel, progress_of, rows_of
 from harness.workbench import tables
 from harness.workbench.tables import columns
 
@@ -45,81 +44,12 @@ _COLUMNS = columns(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """The findings on one kernel; `notes` are sentences on the basis of the gains, or a sentence on its `failure`."""
-
-    name: str
-    report: Report
-    advice: tuple[Hint, ...]
-    notes: tuple[str, ...]
-    tried: tuple[SimulatedEdits, ...] = ()
-    failure: Failure | None = None
-
-    @property
-    def edits(self) -> Table:
-        """The simulated edits, the fastest first."""
-        title = f"advised edits of one constant, simulated: {self.name}, {self.report.chip}"
-        rows = [(edit.words, edit.time_ratio, edit.why) for edit in self.tried]
-        note = "not checked for correctness: an attempt does that"
-        why = "no advised edit of one constant was simulated"
-        return tables.table("edits", title, "simulated", _TRIED, rows, (note,), why)
-
-    @property
-    def table(self) -> Table:
-        """The findings as a table, the most promising first."""
-        report = self.report
-        rows = [
-            (h.rule, h.gain, h.gain_source, h.ranked_by, h.kind, h.observation, h.suggestion, h.because, h.rule_source)
-            for h in self.advice
-        ]
-        title = f"what to try next: {self.name}, {report.chip}"
-        why = "" if rows else "no rule finds anything here"
-        return Table(
-            name="findings",
-            title=title,
-            origin=report.source,
-            columns=_COLUMNS,
-            rows=tuple(rows),
-            notes=self.notes,
-            why_empty=why,
-        )
-
-
 def run(arguments: Namespace) -> Outcome:
-    if arguments.number is not None and arguments.chip is not None:
-        raise UsageError("usage", "expected an attempt or --chip, got both: an attempt has its own chip")
-    diagnosis = _diagnosis(arguments)
-    return Outcome(
-        document=TablesDocument(command="diagnose", tables=figures([diagnosis.table, diagnosis.edits])),
-        text=lambda: diagnosis_blocks(
-            diagnosis.name,
-            diagnosis.report,
-            diagnosis.advice,
-            () if diagnosis.failure else diagnosis.notes,
-            diagnosis.failure,
-        ),
-    )
-
-
-def _diagnosis(arguments: Namespace) -> Diagnosis:
-    """The findings on an attempt, or on kernel.py as it stands; for a suite, on the named member.
-
-    Raises RatchetError `unknown-attempt`, UsageError `which-member`.
-    """
-    folder, number, member = directory(arguments.directory).resolve(), arguments.number, arguments.member
-    if number is None:
-        contest = contests.load(folder, arguments.chip)
-        contest.member(member)
-        evidence = present_evidence(contest, arguments)
-        name, target, candidate = "kernel.py", contest.chip, contest.candidate()
-    else:
-        ledger = open_ledger(folder)
-        evidence = history.attempt(ledger.place, number).evidence
-        name, target, candidate = f"attempt {number}", chip(evidence.chip), known_candidate(ledger, number)
-    evidence = evidence_of(evidence, member)
-    if member:
-        name += f" at {member}"
+    folder, number = directory(arguments.directory).resolve(), arguments.number
+    kernel = judged_kernel(arguments, number, arguments.chip)
+    evidence, candidate = kernel.evidence, kernel.candidate
+    target = kernel.chip if number is None else chip(evidence.chip)
+    name = f"{kernel.name} at {arguments.member}" if arguments.member else kernel.name
     report = reporting.report(evidence, target)
     ceilings, note = _ceilings(folder, evidence, target)
     rows = _earlier(folder, number)
@@ -127,17 +57,37 @@ def _diagnosis(arguments: Namespace) -> Diagnosis:
     simulated, why = _simulate_edits(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
     by_rules = diagnosing.hints(evidence, report, rows, ceilings, simulated)
     advice, left_out = advice_and_left_out(by_rules, evidence, candidate, folder)
-    notes = (
-        "`at most` marks an upper bound of the gain, not the expected gain",
-        note,
-        *_order(advice),
-        *_of_edits(simulated, why),
-        *left_out,
-    )
+    bound = "`at most` marks an upper bound of the gain, not the expected gain"
+    notes = (bound, note, *_order(advice), *_of_edits(simulated, why), *left_out)
     failure = evidence.failure
-    if failure is not None:
-        notes = (f"{failure.stage}, {failure.kind}: {failure.message}",)
-    return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=simulated, failure=failure)
+    # A failure takes the place of the notes on the basis of the gains.
+    in_table = notes if failure is None else (f"{failure.stage}, {failure.kind}: {failure.message}",)
+    findings, tried_edits = _findings(name, report, advice, in_table), _edits_table(name, report, simulated)
+    return Outcome(
+        document=TablesDocument(command="diagnose", tables=figures([findings, tried_edits])),
+        text=lambda: diagnosis_blocks(name, report, advice, () if failure else notes, failure),
+    )
+
+
+def _findings(name: str, report: Report, advice: Sequence[Hint], notes: tuple[str, ...]) -> Table:
+    """The findings as a table, the most promising first."""
+    rows = [
+        (h.rule, h.gain, h.gain_source, h.ranked_by, h.kind, h.observation, h.suggestion, h.because, h.rule_source)
+        for h in advice
+    ]
+    title = f"what to try next: {name}, {report.chip}"
+    table = tables.table("findings", title, report.source, _COLUMNS, rows, why_empty="no rule finds anything here")
+    # The notes say also why there are no findings.
+    return replace(table, notes=notes)
+
+
+def _edits_table(name: str, report: Report, simulated: Sequence[SimulatedEdits]) -> Table:
+    """The simulated edits, the fastest first."""
+    title = f"advised edits of one constant, simulated: {name}, {report.chip}"
+    rows = [(edit.words, edit.time_ratio, edit.why) for edit in simulated]
+    note = "not checked for correctness: an attempt does that"
+    why = "no advised edit of one constant was simulated"
+    return tables.table("edits", title, "simulated", _TRIED, rows, (note,), why)
 
 
 def _simulate_edits(
@@ -207,10 +157,7 @@ def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:
 
     Empty if there is no ledger yet.
     """
-    try:
-        rows, _ = history.rows(place_of(folder))
-    except RatchetError:
-        return ()
+    rows = rows_of(folder)
     return tuple(
         row
         for row, fate in zip(rows, taken_back(rows), strict=True)

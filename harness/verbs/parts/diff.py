@@ -47,23 +47,22 @@ def _side(arguments: Namespace, what: str | None, place: int) -> tuple[ComparedS
     if what is None and place == 1:
         contest = contest_of(arguments)
         evidence = present_evidence(contest, arguments)
-        side = ComparedSide(name="kernel.py as it stands", candidate=contest.candidate(), evidence=evidence)
-        return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
-    if what is None or re.fullmatch(r"\d+", what):
+        name, candidate = "kernel.py as it stands", contest.candidate()
+    elif what is None or re.fullmatch(r"\d+", what):
         return _attempt(recovered_ledger(arguments), what, arguments.directory)
-    if arguments.only_reads:
-        raise RatchetError("not-judged", f"{what} is not judged yet, and this tool only reads: name an attempt")
-    path = Path(what)
-    if not path.is_file():
-        raise UsageError("usage", f"expected an attempt's number or the file of a kernel, got {what!r}")
-    contest = contest_of(arguments)
-    candidate = Candidate.of_file(path)
-    with progress_of(arguments) as progress:
-        bench = Bench(contest=contest, progress=progress)
-        with bench.locked("diff"):
-            evidence = bench.judge(candidate, f"diff-{place}")
-    side = ComparedSide(name=str(path), candidate=candidate, evidence=evidence)
-    return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
+    else:
+        if arguments.only_reads:
+            raise RatchetError("not-judged", f"{what} is not judged yet, and this tool only reads: name an attempt")
+        if not Path(what).is_file():
+            raise UsageError("usage", f"expected an attempt's number or the file of a kernel, got {what!r}")
+        contest = contest_of(arguments)
+        name, candidate = str(Path(what)), Candidate.of_file(Path(what))
+        with progress_of(arguments) as progress:
+            bench = Bench(contest=contest, progress=progress)
+            with bench.locked("diff"):
+                evidence = bench.judge(candidate, f"diff-{place}")
+    key = contest.key("simulated" if evidence.latency is None else evidence.latency.source)
+    return ComparedSide(name=name, candidate=candidate, evidence=evidence), key
 
 
 def _attempt(ledger: Ledger, what: str | None, directory: Path | None) -> tuple[ComparedSide, Key]:

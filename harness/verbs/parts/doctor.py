@@ -67,7 +67,11 @@ def _in_use(capture: str, folder: Path) -> program.InUse:
 def _machine(folder: Path, progress: Progress) -> Iterator[Line]:
     versions = environment.environment()
     yield from machine_check.software(versions, PACKAGE.parent / "requirements.lock")
-    contest, why = _contest(folder)
+    contest, why = None, ""
+    try:
+        contest = contests.load(folder)
+    except RatchetError as error:
+        why = str(error)
     progress("devices", "start", 0.0)
     kinds, failure = devices.visible_devices()
     progress("devices", "done", 0.0)
@@ -77,13 +81,6 @@ def _machine(folder: Path, progress: Progress) -> Iterator[Line]:
     yield machine_check.browser()
     yield from machine_check.repository(folder, _LOCK)
     yield from _ledger(contest, why)
-
-
-def _contest(folder: Path) -> tuple[Contest | None, str]:
-    try:
-        return contests.load(folder), ""
-    except RatchetError as error:
-        return None, str(error)
 
 
 def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:

@@ -13,7 +13,7 @@ from harness.hardware import chip, with_mesh
 from harness.judge.verdict import compare_simulated, roofline
 from harness.judge.verdict.roofline import floor_of
 from harness.ledger.bulk_read import Held
-from harness.records import Report, ScaledRow, Statement, Sweep
+from harness.records import Report, ScaledRow, Statement
 from harness.render.series import Against, Bound, Entry
 from harness.render.traces.lanes import Lane, lanes_of
 
@@ -45,7 +45,7 @@ def entry_of(
     )
     if attempt is None:
         return entry
-    evidence = attempt.evidence
+    evidence, sweep = attempt.evidence, attempt.sweep
     report = reporting.report(evidence, chip(evidence.chip))
     attempt = replace(attempt, evidence=replace(evidence, simulation=name_lines(evidence, evidence.simulation)))
     trace = files / f"{row.number:04d}-simulated-{row.chip}.trace.json.gz"
@@ -61,7 +61,10 @@ def entry_of(
         score_range=_score_range(report) if row.score is not None and row.seconds == report.seconds else None,
         timeline=quote(address) if trace.is_file() else "",
         lanes=kept_lanes(trace),
-        deviations=_deviations(attempt.sweep),
+        # Only the best of a simulated sweep has to win by more than the simulator's uncertainty.
+        deviations=compare_simulated.deviations(max(1, sweep.looked_at))
+        if sweep and sweep.source == "simulated"
+        else None,
         compared=() if evidence.members else tuple((name, *pair) for name, pair in figures(evidence).items()),
     )
 
@@ -72,13 +75,6 @@ def kept_lanes(trace: Path) -> tuple[Lane, ...]:
         return lanes_of(trace.read_bytes()) if trace.is_file() else ()
     except OSError:
         return ()
-
-
-def _deviations(sweep: Sweep | None) -> float | None:
-    """The simulator's standard deviations by which the best of a simulated sweep has to win; None for other sweeps."""
-    if sweep is None or sweep.source != "simulated":
-        return None
-    return compare_simulated.deviations(max(1, sweep.looked_at))
 
 
 def _against(stored: Held, before: Sequence[Entry]) -> Against | None:

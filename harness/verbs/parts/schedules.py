@@ -7,32 +7,26 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import contest as contests
 from harness import reading_limits
 from harness.advice import dump_directory
-from harness.candidate import Candidate
 from harness.dumps.llo import ModuleDump
 from harness.errors import RatchetError, UsageError
-from harness.hardware import TPUS, Chip, chip, with_mesh
+from harness.hardware import TPUS, Chip, chip
 from harness.hlo.evaluation import Values
 from harness.hlo.tables import Tables
-from harness.ledger import history
-from harness.loop.suite_member import evidence_of
-from harness.records import Evidence, Statement
+from harness.records import Evidence
 from harness.shell.arguments import directory
-from harness.verbs.parts.context import known_candidate, open_ledger, present_evidence
+from harness.verbs.parts.context import JudgedKernel, judged_kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Schedules with a name and a chip; dumps of an unknown program have no problem, evidence and candidate."""
+    """Schedules with a name and a chip; dumps of an unknown program are of no judged kernel."""
 
     name: str
     dumps: Path
     chip: Chip
-    problem: Statement | None = None
-    evidence: Evidence | None = None
-    candidate: Candidate | None = None
+    kernel: JudgedKernel | None = None
 
 
 def dumped(arguments: Namespace, *, runs: int) -> tuple[Subject, ModuleDump, dict[str, Values]]:
@@ -53,20 +47,12 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
     Raises RatchetError `no-simulation`, `no-dump`, `unknown-attempt`; UsageError `usage`, `unknown-chip`,
     `which-member`.
     """
-    folder, what, member = directory(arguments.directory).resolve(), arguments.what, arguments.member
-    if what is None:
-        contest = contests.load(folder, chip_name)
-        contest.member(member)
-        evidence = evidence_of(present_evidence(contest, arguments, checked=False), member)
-        return _judged(folder, evidence, contest.chip, "kernel.py", "kernel.py", member, contest.candidate())
-    if re.fullmatch(r"\d+", what):
-        if chip_name is not None:
-            raise UsageError("usage", "expected an attempt or --chip, got both: an attempt has its own chip")
-        ledger = open_ledger(folder)
-        evidence = evidence_of(history.attempt(ledger.place, int(what)).evidence, member)
-        number, candidate = int(what), known_candidate(ledger, int(what))
-        target = with_mesh(chip(evidence.chip), evidence.problem.mesh)
-        return _judged(folder, evidence, target, f"attempt {number}", f"{number:04d}", member, candidate)
+    what, member = arguments.what, arguments.member
+    if what is None or re.fullmatch(r"\d+", what):
+        kernel = judged_kernel(arguments, None if what is None else int(what), chip_name, checked=False)
+        dumps = dumps_of(directory(arguments.directory).resolve(), kernel.evidence, kernel.name)
+        name = "kernel.py" if what is None else f"{int(what):04d}"
+        return Subject(name=f"{name}-{member}" if member else name, dumps=dumps, chip=kernel.chip, kernel=kernel)
     if member is not None:
         raise UsageError("usage", "--member is for a suite: a directory of dumps holds one program")
     if not Path(what).is_dir():
@@ -82,20 +68,6 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
     # The name of a folder called `dumps` is left out, because it says nothing.
     name = "-".join(part for part in dumps.resolve().parts[-2:] if part != "dumps")
     return Subject(name=re.sub(r"[^\w.-]", "_", name), dumps=dumps, chip=chip(chip_name))
-
-
-def _judged(
-    folder: Path, evidence: Evidence, target: Chip, title: str, name: str, member: str | None, candidate: Candidate
-) -> Subject:
-    """The schedules of a judged kernel, which errors call `title`."""
-    return Subject(
-        name=f"{name}-{member}" if member else name,
-        dumps=dumps_of(folder, evidence, title),
-        chip=target,
-        problem=evidence.problem,
-        evidence=evidence,
-        candidate=candidate,
-    )
 
 
 def dumps_of(folder: Path, evidence: Evidence, name: str) -> Path:

@@ -29,7 +29,7 @@ _MOST_BYTES = 64 << 20
 
 
 def run(arguments: Namespace) -> Outcome:
-    target, device = _target(arguments)
+    (target, device), here = _target(arguments), environment()
     on = arguments.on or "tpu"
     out = (arguments.out or directory(None) / f"validate-{target.name}{'-on-cpu' if on == 'cpu' else ''}").resolve()
     began, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
@@ -48,7 +48,7 @@ def run(arguments: Namespace) -> Outcome:
             chip=target.name,
             source="measured cpu" if on == "cpu" else "measured",
             device=device,
-            versions=_versions(),
+            versions=f"jax {here.jax}, libtpu {here.libtpu or 'none'}, Python {here.python}, {platform.platform()}",
             started=started,
             seconds=time.monotonic() - began,
             minutes=arguments.minutes,
@@ -117,11 +117,6 @@ def _step(name: str, case: xml.Element, notes: Mapping[str, str]) -> ValidationS
         limit_seconds=float(notes.get("limit_seconds", 0)),
         found=message.removeprefix("Failed: "),
     )
-
-
-def _versions() -> str:
-    here = environment()
-    return f"jax {here.jax}, libtpu {here.libtpu or 'none'}, Python {here.python}, {platform.platform()}"
 
 
 def _pack(scratch: Path, archive: Path) -> None:

@@ -14,7 +14,8 @@ def cycle_shares(run: Simulation | None) -> CycleShares | None:
     breakdown = run.breakdown if run else None
     if run is None or breakdown is None or not breakdown.cycles:
         return None
-    hottest = sorted(lines_of_source(breakdown), key=lambda line: line.cycles, reverse=True)[:_HOTTEST]
+    lines = [line for line in breakdown.lines if line.line]
+    hottest = sorted(lines, key=lambda line: line.cycles, reverse=True)[:_HOTTEST]
     steps = breakdown.steps or None
     return CycleShares(
         cycles=breakdown.cycles,
@@ -27,11 +28,6 @@ def cycle_shares(run: Simulation | None) -> CycleShares | None:
         spill_fraction=breakdown.spill_cycles / breakdown.cycles,
         spill_lines=_spill_lines(breakdown.lines),
     )
-
-
-def lines_of_source(breakdown: CycleBreakdown) -> tuple[LineTime, ...]:
-    """The source lines of `breakdown`, without the entry for cycles that belong to no line."""
-    return tuple(line for line in breakdown.lines if line.line)
 
 
 def _parts(breakdown: CycleBreakdown) -> tuple[Share, ...]:

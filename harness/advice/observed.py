@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.advice.cycle_shares import lines_of_source
 from harness.advice.kernel_ops import outside_ops
 from harness.advice.operands import problem_names
 from harness.advice.score_block import float_inputs, is_attention, score_block_bytes
@@ -58,7 +57,8 @@ class Observed:
     @property
     def lines(self) -> tuple[LineTime, ...]:
         """The source lines of the run with their cycles; empty if these are not known."""
-        return lines_of_source(self.run.breakdown) if self.run and self.run.breakdown else ()
+        breakdown = self.run.breakdown if self.run else None
+        return tuple(line for line in breakdown.lines if line.line) if breakdown else ()
 
     @property
     def is_attention(self) -> bool:

@@ -371,19 +371,16 @@ def _cost_of_padding(seen: Observed, window: Window, value_bytes: float) -> floa
         return None
     padding = (window.vmem_bytes - value_bytes) / max(1, window.buffers) * window.fetches
     cost = padding / seen.chip.hbm_bytes_per_second / seen.seconds
-    waits = _waited_for(seen, window) if window.role == "input" and seen.run and seen.run.breakdown else 1.0
-    return min(cost, waits, seen.room)
+    if window.role != "input" or seen.run is None or seen.run.breakdown is None:
+        return min(cost, 1.0, seen.room)
+    # The share of the time that is spent waiting for the transfers of `window`.
+    parts = (*seen.parts("operand wait").items(), *seen.parts("fill and drain").items())
+    return min(cost, sum(share for name, share in parts if seen.operand(name) == window.name), seen.room)
 
 
 def _has_room(seen: Observed) -> bool:
     used = seen.report.vmem_bytes
     return used is not None and used < _MOSTLY_FREE * seen.report.vmem_limit_bytes
-
-
-def _waited_for(seen: Observed, window: Window) -> float:
-    """The share of the time that is spent waiting for the transfers of `window`."""
-    parts = [*seen.parts("operand wait").items(), *seen.parts("fill and drain").items()]
-    return sum(share for name, share in parts if seen.operand(name) == window.name)
 
 
 @rule("steps executed", "grid", COUNTS, "as many steps must be executed as the grid has")

@@ -51,7 +51,9 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
         return None
     if factor < _WASTE:
         return None
-    if conditional or _covers_all_keys(seen):
+    # If one block holds all keys, no block is masked as a whole.
+    is_one_block = seen.is_attention and seen.inputs[1].block_shape[-2] == seen.inputs[1].array.shape[-2]
+    if conditional or is_one_block:
         return _across_the_diagonal(seen, observation, factor, conditional)
     return RuleCase(
         observation=f"{observation}: masked blocks are computed" if source == SCHEDULE else observation,
@@ -63,11 +65,6 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
         gain_source=source,
         knob="mask",
     )
-
-
-def _covers_all_keys(seen: Observed) -> bool:
-    """True if one block holds all keys: then no block is masked as a whole."""
-    return seen.is_attention and seen.inputs[1].block_shape[-2] == seen.inputs[1].array.shape[-2]
 
 
 def _across_the_diagonal(seen: Observed, observation: str, factor: float, conditional: bool) -> RuleCase:

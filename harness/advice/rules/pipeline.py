@@ -244,60 +244,46 @@ def fill_and_drain(seen: Observed) -> RuleCase | None:
     if seen.steps == 1:
         # The rule "one giant block" is for this case.
         return None
-    both_ways = _both_ways(seen)
+    both_ways, edits = _both_ways(seen)
     if not both_ways:
         return None
+    grid = f": the grid has only {seen.steps} steps of {seconds(seen.seconds / seen.steps)}" if seen.steps else ""
     return RuleCase(
-        observation=f"filling and draining the pipeline takes {percent(ends)} of the cycles "
-        f"{seen.simulated}: the grid has only {seen.steps} steps of {seconds(seen.seconds / seen.steps)}"
-        if seen.steps
-        else f"filling and draining the pipeline takes {percent(ends)} of the cycles {seen.simulated}",
+        observation=f"filling and draining the pipeline takes {percent(ends)} of the cycles {seen.simulated}{grid}",
         suggestion=both_ways,
         # `cost` is the saving of half a block at the ends; the cost of the additional steps is unknown.
         gain=None,
         cost=ends / 2,
         weight=0.5,
         knob="fewer steps",
-        edits=_halves_and_doubles(seen),
-        kind="constants" if walked_input(seen) else "grid",
+        edits=edits,
+        kind="constants" if edits else "grid",
     )
 
 
-def _halves_and_doubles(seen: Observed) -> tuple[Edit, ...]:
-    walked = walked_input(seen)
-    if walked is None:
-        return ()
-    window, axis = walked
-    size, place = window.block_shape[axis], axis - len(window.block_shape)
-    return tuple(Edit(window=window.name, axis=place, size=size, new=new) for new in (size // 2, size * 2))
-
-
-def _both_ways(seen: Observed) -> str:
-    """Advice to try a block of half and of twice the size, or to cut blocks that the grid does not cut yet.
+def _both_ways(seen: Observed) -> tuple[str, tuple[Edit, ...]]:
+    """Advice to try a block of half and of twice the size, with both edits, or to cut blocks that are whole so far.
 
     "" if no input is a block that could be cut, because the call copies by hand.
     """
     walked = walked_input(seen)
     if walked is not None:
         window, axis = walked
-        now, shape = window.block_shape[axis], _sizes(window.block_shape)
-        return (
+        now, place = window.block_shape[axis], axis - len(window.block_shape)
+        words = (
             "try both directions, because smaller blocks leave less to fill and drain, but more steps cost time: "
-            f"{now // 2} and {now * 2} along axis {axis} of {window.name}'s block, now {shape}"
+            f"{now // 2} and {now * 2} along axis {axis} of {window.name}'s block, now {_sizes(window.block_shape)}"
         )
+        return words, tuple(Edit(window=window.name, axis=place, size=now, new=new) for new in (now // 2, now * 2))
     largest = max(seen.matrix_blocks, key=lambda window: window.vmem_bytes, default=None)
     if largest is None:
-        return ""
-    shape = _sizes(largest.block_shape)
+        return "", ()
+    name, shape = largest.name, _sizes(largest.block_shape)
     if seen.call is None:
-        return (
-            f"halve the blocks of the call that waits, first {largest.name}'s (now {shape}): half a block arrives in "
-            "half the time"
-        )
-    return (
-        "the grid cuts no input into blocks that could be halved: add a grid axis that splits the rows of "
-        f"{largest.name}'s block (now {shape}), so that less has to arrive before the first product"
-    )
+        words = f"halve the blocks of the call that waits, first {name}'s (now {shape}): "
+        return f"{words}half a block arrives in half the time", ()
+    words = "the grid cuts no input into blocks that could be halved: add a grid axis that splits the rows of "
+    return f"{words}{name}'s block (now {shape}), so that less has to arrive before the first product", ()
 
 
 def _sizes(shape: Sequence[int]) -> str:

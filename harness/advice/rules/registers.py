@@ -134,11 +134,14 @@ def spills(seen: Observed) -> RuleCase | None:
     if block is not None and block.remark:
         observation += f"; {block.remark}"
     suggestion, knob, kind, gain = _remedy(seen)
+    edits: tuple[Edit, ...] = ()
+    if kind == "constants" and (rows := seen.inputs[1].block_shape[-2]) > 1:
+        edits = (Edit(window=seen.inputs[1].name, axis=-2, size=rows, new=rows // 2),)
     return RuleCase(
         observation=observation,
         suggestion=suggestion,
         gain=gain,
-        edits=_halving_edits(seen) if kind == "constants" else (),
+        edits=edits,
         gain_source=SCHEDULE,
         weight=0.25 if few else 0.5,
         knob=knob,
@@ -180,12 +183,6 @@ def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
         return words, "key block", "constants", None
     words = "let the body hold a smaller tile at once, or walk the tile in pieces with an inner loop"
     return words, "tile", "body", None
-
-
-def _halving_edits(seen: Observed) -> tuple[Edit, ...]:
-    key = seen.inputs[1]
-    rows = key.block_shape[-2]
-    return (Edit(window=key.name, axis=-2, size=rows, new=rows // 2),) if rows > 1 else ()
 
 
 def _slower_with_fewer(seen: Observed) -> Row | None:

@@ -228,12 +228,9 @@ def _is_division(line: LineTime) -> bool:
     A division with its broadcast takes at most 1.5 XLU operations for each reciprocal in every record of
     `examples/`, a mean takes two or more.
     """
-    reciprocals, units = _reciprocals(line), line.units
+    reciprocals = sum(number for name, number in line.operations if name in ("EUP rcp", "EUP recip"))
+    units = line.units
     return 2 * reciprocals > max(units.get("EUP", 0), units.get("XLU", 0))
-
-
-def _reciprocals(line: LineTime) -> int:
-    return sum(number for name, number in line.operations if name in ("EUP rcp", "EUP recip"))
 
 
 @rule("both low", "constants", UTILISATION, "both utilisations low: bubbles or overhead")

@@ -42,7 +42,6 @@ class Copy:
     layouts: str
     producer: str
     consumers: tuple[str, ...]
-    buffer_bytes: int | None
     bytes_moved: int | None
     runs: int | None
     cause: str
@@ -123,7 +122,6 @@ def _copy(graph: Graph, instruction: Instruction, moving: Instruction, runs: int
         layouts=_layouts(before, after),
         producer=describe(producer),
         consumers=tuple(describe(consumer) for consumer in consumers),
-        buffer_bytes=after.padded_bytes if after else None,
         bytes_moved=sum(sizes) if len(sizes) == 2 else None,
         runs=runs,
         cause=cause,

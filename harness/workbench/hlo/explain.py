@@ -5,8 +5,7 @@ from collections import Counter
 from harness.chips.row import Figures
 from harness.hlo.module import Computation, Instruction
 from harness.hlo.shapes import Shape, arrays
-from harness.hlo.sharding import Sharding
-from harness.records import Table
+from harness.records import Cell, Table
 from harness.workbench.hlo.collectives import Traffic, named_kind, named_traffic, traffic
 from harness.workbench.hlo.copies import consumers_of, copies, describe, producer_of
 from harness.workbench.hlo.global_shapes import true_shapes
@@ -14,7 +13,7 @@ from harness.workbench.hlo.graph import FREE, Graph
 from harness.workbench.hlo.interconnect import COLLECTIVES
 from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, specification
 from harness.workbench.hlo.prediction import operation_time, peak
-from harness.workbench.hlo.tables import copy_tables, memory_table, placement_table, time_table, true_shape_table
+from harness.workbench.hlo.tables import copy_tables, memory_table, placement_table, rests_on, true_shape_table
 from harness.workbench.hlo.work import compiler_cycles, matmul_dtype, matmuls, work
 from harness.workbench.tables import Field, Fields, columns, table, table_of
 
@@ -64,9 +63,8 @@ def operation_tables(graph: Graph, instruction: Instruction, target: Figures) ->
     if collective is not None:
         shown.append(_collective_table(collective, target))
     computation = graph.home(instruction)
-    own_copies = [copy for copy in copies(graph) if copy.name == instruction.name and computation.name in graph.runs]
-    if own_copies:
-        shown += copy_tables(own_copies)
+    made = [copy for copy in copies(graph) if copy.name == instruction.name and computation.name in graph.runs]
+    shown += copy_tables(made) if made else ()
     names = {instruction.name, *(operand.name for operand in instruction.operands)}
     split = [shape for shape in true_shapes(graph) if shape.name in names]
     if split:
@@ -131,7 +129,9 @@ def _facts(graph: Graph, instruction: Instruction) -> Table:
     add("groups", f"{instruction.groups.text}{f', along {along}' if along else ''}" if instruction.groups else "")
     add("pairs", ", ".join(f"{source}->{target}" for source, target in instruction.pairs))
     add("channel", str(instruction.channel or ""))
-    add("sharding", _sharding_words(graph, instruction.sharding) if instruction.sharding else "")
+    if (sharding := instruction.sharding) is not None:
+        split = specification(axes_of_sharding(sharding, graph.module.mesh)) if graph.module.mesh else ""
+        add("sharding", f"{sharding.text}{f', that is {split}' if split else ''}")
     add("aliases", instruction.aliasing)
     add("precision", ", ".join(instruction.precision))
     add("value", instruction.literal)
@@ -139,12 +139,6 @@ def _facts(graph: Graph, instruction: Instruction) -> Table:
     add("source", instruction.source)
     add("passed over", ", ".join(instruction.other_attributes))
     return table("operation", instruction.name or "the operation", "static", "fact=what;reading=says", rows)
-
-
-def _sharding_words(graph: Graph, sharding: Sharding) -> str:
-    mesh = graph.module.mesh
-    words = specification(axes_of_sharding(sharding, mesh)) if mesh else ""
-    return f"{sharding.text}{f', that is {words}' if words else ''}"
 
 
 def _unseen_words(name: str) -> str:
@@ -209,6 +203,7 @@ def _memory(graph: Graph, instruction: Instruction) -> Table:
 
 
 def _cost(graph: Graph, instruction: Instruction, target: Figures) -> Table:
+    """The predicted time of one operation on `target`, and the floor of each resource."""
     amount = work(graph, instruction)
     within = matmuls(graph, instruction)
     dtype = matmul_dtype(graph, instruction)
@@ -231,7 +226,15 @@ def _cost(graph: Graph, instruction: Instruction, target: Figures) -> Table:
     if cycles is not None:
         at = f", {cycles / target.clock_hz * 1e6:.1f} us at {target.clock_hz / 1e9:g} GHz" if target.clock_hz else ""
         notes.append(f"The compiler's own estimate: {cycles:,} cycles{at}.")
-    return time_table(instruction.opcode, amount, took, target, notes)
+    row: tuple[Cell, ...] = (took.seconds, took.bound, took.compute_seconds, took.memory_seconds)
+    named = "seconds=time;bound=bound by;compute_seconds=by FLOPs;memory_seconds=by bytes"
+    if took.host_seconds:
+        row = (*row, took.host_seconds, amount.host_bytes)
+        named += ";host_seconds=by the host's link;host_bytes=host"
+    row = (*row, amount.flops, amount.hbm_bytes, amount.other_bytes, instruction.opcode)
+    named += ";flops=FLOPs;hbm_bytes=HBM;other_bytes=other memories;what"
+    title = f"predicted on {target.name}: max(FLOPs/peak, bytes/bandwidth)"
+    return table("time", title, "predicted", named, [row], (rests_on(target, took), *notes))
 
 
 _SENT = columns(

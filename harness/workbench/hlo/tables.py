@@ -6,14 +6,13 @@ from typing import TypeAlias
 from harness.chips.row import Figures
 from harness.hlo.shapes import Array
 from harness.hlo.sharding import Mesh
-from harness.records import Cell, Column, Table
+from harness.records import Column, Table
 from harness.units import decimal, quantity
 from harness.workbench.hlo.copies import Copy
 from harness.workbench.hlo.global_shapes import TrueShape
 from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.hlo.mesh import specification
 from harness.workbench.hlo.prediction import Time
-from harness.workbench.hlo.work import InstructionWork
 from harness.workbench.tables import Field, Fields, columns, table, table_of
 
 # A table of more values than this leaves out the smallest: the flags and counters of asynchronous operations.
@@ -80,19 +79,6 @@ def _tiles(array: Array) -> str:
 def _padded_sizes(array: Array) -> str:
     padded = array.physical_dimensions
     return f"[{','.join(map(str, padded))}]" if padded is not None and _tiles(array) else ""
-
-
-def time_table(what: str, amount: InstructionWork, took: Time, target: Figures, notes: Sequence[str]) -> Table:
-    """The predicted time of one operation on `target`, and the floor of each resource."""
-    floors: tuple[Cell, ...] = (took.seconds, took.bound, took.compute_seconds, took.memory_seconds)
-    named = "seconds=time;bound=bound by;compute_seconds=by FLOPs;memory_seconds=by bytes"
-    if took.host_seconds:
-        floors = (*floors, took.host_seconds, amount.host_bytes)
-        named += ";host_seconds=by the host's link;host_bytes=host"
-    row = (*floors, amount.flops, amount.hbm_bytes, amount.other_bytes, what)
-    named += ";flops=FLOPs;hbm_bytes=HBM;other_bytes=other memories;what"
-    title = f"predicted on {target.name}: max(FLOPs/peak, bytes/bandwidth)"
-    return table("time", title, "predicted", named, [row], (rests_on(target, took), *notes))
 
 
 def rests_on(target: Figures, *times: Time) -> str:

@@ -40,21 +40,20 @@ _MATMULS = ("dot", "convolution")
 _MOST_LISTED = 16
 # The most pairs of positions to go through when the products of a dilated convolution are counted.
 _MOST_PAIRS = 1 << 20
-# FLOPs, the matmuls' part of them, and the operations that are not known.
-_Flops = tuple[float, float, frozenset[str]]
+# FLOPs, and the operations that are not known.
+_Flops = tuple[float, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionWork:
     """The work of one execution of an instruction; None: not known.
 
-    `matmul_flops` is the part of `flops` that the MXU does. `hbm_bytes` are read and written in memory space 0, padding
-    included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed` is True if `flops` is the
-    kernel's own cost estimate. `unknown` are the operations whose FLOPs are not known.
+    `hbm_bytes` are read and written in memory space 0, padding included; `host_bytes` in the host's memory,
+    `other_bytes` in all others (VMEM). `claimed` is True if `flops` is the kernel's own cost estimate. `unknown` are
+    the operations whose FLOPs are not known.
     """
 
     flops: float | None
-    matmul_flops: float | None
     hbm_bytes: int | None
     other_bytes: int | None
     host_bytes: int | None = 0
@@ -71,24 +70,18 @@ def work(graph: Graph, instruction: Instruction) -> InstructionWork:
         claimed = estimate.get("bytes_accessed")
         return InstructionWork(
             flops=flops,
-            matmul_flops=None,
             hbm_bytes=int(claimed) if claimed is not None else hbm,
             other_bytes=other,
             host_bytes=host,
             claimed=flops is not None,
             unknown=() if flops is not None else (f"custom-call {instruction.target}".strip(),),
         )
-    flops, matmul, unknown = _flops(graph, instruction, _totals(graph))
+    flops, unknown = _flops(graph, instruction, _totals(graph))
     if not math.isfinite(flops):
         unknown |= {f"{instruction.opcode} of more FLOPs than can be counted"}
     names = tuple(sorted(unknown))
     return InstructionWork(
-        flops=None if names else flops,
-        matmul_flops=matmul,
-        hbm_bytes=hbm,
-        other_bytes=other,
-        host_bytes=host,
-        unknown=names,
+        flops=None if names else flops, hbm_bytes=hbm, other_bytes=other, host_bytes=host, unknown=names
     )
 
 
@@ -182,36 +175,33 @@ def _totals(graph: Graph) -> Mapping[str, _Flops]:
     """FLOPs of every computation, each instruction once."""
 
     def total(body: Computation, results: Mapping[str, _Flops]) -> _Flops:
-        flops, matmul, unknown = 0.0, 0.0, set[str]()
+        flops, unknown = 0.0, set[str]()
         for inner in body.instructions:
-            more, more_matmul, more_unknown = _flops(graph, inner, results)
-            flops, matmul = flops + more, matmul + more_matmul
+            more, more_unknown = _flops(graph, inner, results)
+            flops += more
             if len(unknown) < _MOST_LISTED:
                 unknown |= more_unknown
-        return flops, matmul, frozenset(unknown)
+        return flops, frozenset(unknown)
 
     return graph.of_each("flops", total)
 
 
 def _flops(graph: Graph, instruction: Instruction, results: Mapping[str, _Flops]) -> _Flops:
     """FLOPs of an instruction with all that it calls; `results` are those of the computations."""
-    opcode = instruction.opcode
-    nothing: frozenset[str] = frozenset()
+    opcode, result = instruction.opcode, instruction.shape
     if opcode in ("fusion", "async-start"):
         body = graph.inside(instruction)
-        return results[body.name] if body is not None else (0.0, 0.0, frozenset({f"{opcode} without its computation"}))
+        return results[body.name] if body is not None else (0.0, frozenset({f"{opcode} without its computation"}))
     if opcode in FREE or opcode in MOVES or instruction.target in _WITHOUT_WORK:
-        return 0.0, 0.0, nothing
+        return 0.0, frozenset()
     if opcode == "custom-call":
-        return 0.0, 0.0, frozenset({f"custom-call {instruction.target}"})
+        return 0.0, frozenset({f"custom-call {instruction.target}"})
     shapes = graph.operand_shapes(instruction)
     first = shapes[0] if shapes and isinstance(shapes[0], Array) else None
     counted: float | None = None
     if opcode in _MATMULS:
         counted = _matmul_flops(instruction, shapes)
-        return (0.0, 0.0, frozenset({opcode})) if counted is None else (counted, counted, nothing)
-    result = instruction.shape
-    if opcode in ELEMENTWISE and isinstance(result, Array):
+    elif opcode in ELEMENTWISE and isinstance(result, Array):
         counted = result.elements
     elif opcode in ("reduce", "all-reduce", "all-reduce-start", "reduce-scatter") and first is not None:
         # One operation of the reducing function per element that goes in, except the first of each result.
@@ -219,20 +209,17 @@ def _flops(graph: Graph, instruction: Instruction, results: Mapping[str, _Flops]
         count = first.elements
         made = sum(array.elements or 0 for array in arrays(result)) if opcode == "reduce" else 0
         counted = None if count is None or each is None else max(0, count - made) * each
-    return (0.0, 0.0, frozenset({opcode})) if counted is None else (float(counted), 0.0, nothing)
+    return (0.0, frozenset({opcode})) if counted is None else (float(counted), frozenset())
 
 
 def _matmul_flops(instruction: Instruction, shapes: list[Shape | None]) -> float | None:
-    if len(shapes) < 2 or not isinstance(instruction.shape, Array):
-        return None
-    left, right = shapes[0], shapes[1]
-    if not isinstance(left, Array) or not isinstance(right, Array):
+    (left, right, *_), result = (*shapes, None, None), instruction.shape
+    if not (isinstance(left, Array) and isinstance(right, Array) and isinstance(result, Array)):
         return None
     if instruction.contraction is not None:
-        return dot_flops(left, instruction.shape, instruction.contraction.left)
-    if instruction.convolution is not None:
-        return convolution_flops(left, right, instruction.shape, instruction.convolution)
-    return None
+        return dot_flops(left, result, instruction.contraction.left)
+    how = instruction.convolution
+    return None if how is None else convolution_flops(left, right, result, how)
 
 
 def _operations(instruction: Instruction, results: Mapping[str, _Flops]) -> float | None:
@@ -240,7 +227,7 @@ def _operations(instruction: Instruction, results: Mapping[str, _Flops]) -> floa
     names = instruction.computations("to_apply", "calls")
     if not names or names[0] not in results:
         return 1.0
-    total, _, unknown = results[names[0]]
+    total, unknown = results[names[0]]
     return None if unknown else total
 
 

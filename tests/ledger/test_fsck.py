@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evidence_examples import judgement
 from ledger_fixtures import (
     NAIVE,
     OWN_KEY,
@@ -22,10 +23,13 @@ from ledger_fixtures import (
     new_repository,
     plain_clone,
     ready,
+    recovered,
     run_attempt,
 )
 from ledger_fixtures import row as row_of
 from loop_fixtures import into_repository, ratchet
+from narrowing import present
+from refusals import refused
 
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, history
@@ -36,7 +40,7 @@ from harness.ledger.git import read_blobs
 from harness.ledger.git.write import require_signing
 from harness.ledger.messages import accept_message, log_message
 from harness.ledger.paths import place_of
-from harness.records import Attempt, Evidence, Finding, Judgement, Latency, Replay, Row
+from harness.records import Attempt, Evidence, Finding, Latency, Replay, Row
 from harness.records.stored import SCHEMA
 
 pytestmark = pytest.mark.long
@@ -55,6 +59,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def contest(template: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(template, tmp_path / "user", symlinks=True))
+
+
+@pytest.fixture
+def clone(contest: Path) -> Ledger:
+    """A clone of the contest's branch, without its log."""
+    return plain_clone(contest, contest.parent / "clone")
 
 
 def kinds(contest: Path) -> list[str]:
@@ -249,9 +259,7 @@ def test_what_a_killed_process_left(contest: Path) -> None:
         report = audit(Ledger.open(contest))
         assert report.findings == ()
         assert f"process {os.getpid()}" in report.notes[0]
-    ledger = Ledger.open(contest)
-    with ledger.lock():
-        ledger.recover()
+    recovered(contest)
     assert kinds(contest) == ["git-lock"]
     assert (contest / ".notes.ratchet-new").read_bytes() == b"the user's own"
 
@@ -290,8 +298,7 @@ def edited(clone: Ledger, number: int, change: Callable[[Attempt], Attempt]) -> 
     git(clone.place.root, "commit", "-qam", "Update the records")
 
 
-def test_a_rejected_attempt_edited_to_an_accept(contest: Path) -> None:
-    clone = plain_clone(contest, contest.parent / "clone")
+def test_a_rejected_attempt_edited_to_an_accept(clone: Ledger) -> None:
     edited(clone, 3, lambda attempt: replace(attempt, verdict=replace(attempt.verdict, outcome="accept")))
     by_kind = {finding.kind: finding for finding in audit(clone).findings}
     assert sorted(by_kind) == ["accept-without-commit", "verdict"]
@@ -305,9 +312,7 @@ def test_a_rejected_attempt_edited_to_an_accept(contest: Path) -> None:
 
 def halved(evidence: Evidence) -> Evidence:
     """The same evidence with half of every time and cycle in it."""
-    run, latency = evidence.simulation, evidence.latency
-    assert run is not None
-    assert latency is not None
+    run, latency = present(evidence.simulation), present(evidence.latency)
     names = ("seconds", "cycles", "dma_wait_cycles", "unit_stall_cycles", "launch_cycles")
     cycles = {name: getattr(run, name) / 2 for name in names}
     run = replace(run, bundle_cycles=run.bundle_cycles // 2, **cycles)
@@ -324,10 +329,8 @@ def forged_champion(clone: Ledger, made: Attempt, kernel: bytes, judged: bytes) 
     git(clone.place.root, "commit", "-qF", "-", stdin=accept_message(made, row_of(made)).encode())
 
 
-def test_a_forged_champion_with_half_of_its_time(contest: Path) -> None:
-    clone = plain_clone(contest, contest.parent / "clone")
-    champion = clone.champion()
-    assert champion is not None
+def test_a_forged_champion_with_half_of_its_time(clone: Ledger) -> None:
+    champion = present(clone.champion())
     kernel = candidate(clone.place.root, 2048)
     made, _, _ = ready(clone, "accept")
     fast = halved(halved(made.evidence))
@@ -363,15 +366,13 @@ FAST = Latency(source="simulated", seconds=1e-3, plus_minus_seconds=None)
         ("verdict", lambda attempt: replace(attempt, champion=replace(attempt.champion, attempt=9))),
     ],
 )
-def test_a_record_that_contradicts_itself(contest: Path, kind: str, change: Callable[[Attempt], Attempt]) -> None:
-    clone = plain_clone(contest, contest.parent / "clone")
+def test_a_record_that_contradicts_itself(clone: Ledger, kind: str, change: Callable[[Attempt], Attempt]) -> None:
     edited(clone, 3, change)
     assert kind in kinds(clone.place.root)
     assert set(kinds(clone.place.root)) <= {kind, "verdict", "impossible-time"}
 
 
-def test_under_the_present_judge_a_verdict_is_the_same_to_the_letter(contest: Path) -> None:
-    clone = plain_clone(contest, contest.parent / "clone")
+def test_under_the_present_judge_a_verdict_is_the_same_to_the_letter(clone: Ledger) -> None:
     edited(
         clone,
         3,
@@ -384,20 +385,7 @@ def test_under_the_present_judge_a_verdict_is_the_same_to_the_letter(contest: Pa
 
 def judged_again(**now: Any) -> Replay:
     """The champion, attempt 4, judged again under its own key: the same except for these fields."""
-    then = Judgement(
-        outcome="accept",
-        reasons=("5 % less time",),
-        failure_kind="",
-        source="simulated",
-        seconds=1e-3,
-        plus_minus_seconds=None,
-        score=1.0,
-        time_ratio=0.95,
-        checks_passed=2,
-        checks=2,
-        tightest=None,
-        fingerprint="a1",
-    )
+    then = judgement(reasons=("5 % less time",))
     return Replay(
         number=4,
         hypothesis="",
@@ -478,13 +466,11 @@ def test_a_key_that_does_not_sign_is_told_before_anything_is_judged(contest: Pat
     git(contest, "config", "gpg.format", "ssh")
     git(contest, "config", "user.signingkey", "/nowhere/key.pub")
     git(contest, "config", "commit.gpgsign", "true")
-    with pytest.raises(RatchetError) as caught:
+    with refused("signing"):
         require_signing(place_of(contest).repository)
-    assert caught.value.kind == "signing"
 
 
-def test_the_table_is_rebuilt_from_a_clone_and_the_log(contest: Path) -> None:
-    clone = plain_clone(contest, contest.parent / "clone")
+def test_the_table_is_rebuilt_from_a_clone_and_the_log(contest: Path, clone: Ledger) -> None:
     bare = audit(clone)
     assert bare.findings == ()
     assert any(note.startswith(f"there is no log here to check against ({LOG};") for note in bare.notes)

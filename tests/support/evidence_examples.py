@@ -5,6 +5,7 @@ from typing import Any
 
 from harness.advice.report import advise, report
 from harness.hardware import chip
+from harness.judge.key import key_digest
 from harness.operators import Attention
 from harness.records import (
     NOMINAL,
@@ -18,6 +19,7 @@ from harness.records import (
     Failure,
     Hint,
     HloCounts,
+    Judgement,
     Key,
     Latency,
     MosaicCounts,
@@ -25,6 +27,7 @@ from harness.records import (
     PallasCall,
     Policy,
     Resimulation,
+    Row,
     Samples,
     Scratch,
     Simulation,
@@ -69,31 +72,38 @@ def statement(sequence: int = 16384, head_dim: int = 128, *, causal: bool = Fals
     )
 
 
+def window(array: Array, role: Any, block: tuple[int, int], fetches: int) -> Window:
+    """A window of a bfloat16 array, with two buffers in VMEM."""
+    size = 2 * block[0] * block[1]
+    return Window(
+        name=array.name,
+        role=role,
+        array=array,
+        block_shape=block,
+        memory_space="vmem",
+        buffers=2,
+        fetches=fetches,
+        hbm_bytes=fetches * size,
+        vmem_bytes=2 * size,
+    )
+
+
 def pallas_call(bq: int = 128, bkv: int = 256, sequence: int = 16384, head_dim: int = 128) -> PallasCall:
     """The naive kernel's call: grid (q blocks, kv blocks), three float32 scratch buffers of (BQ, d)."""
     grid = (sequence // bq, sequence // bkv)
-
-    def window(name: str, rows: int, fetches: int) -> Window:
-        block = rows * head_dim * 2
-        return Window(
-            name=name,
-            role="output" if name == "o" else "input",
-            array=Array(name=name, shape=(sequence, head_dim), dtype="bfloat16"),
-            block_shape=(rows, head_dim),
-            memory_space="vmem",
-            buffers=2,
-            fetches=fetches,
-            hbm_bytes=fetches * block,
-            vmem_bytes=2 * block,
-        )
-
+    q, k, v, o = (Array(name=name, shape=(sequence, head_dim), dtype="bfloat16") for name in "qkvo")
     scratch = Scratch(shape=(bq, head_dim), dtype="float32", memory_space="vmem", vmem_bytes=bq * head_dim * 4)
     steps = grid[0] * grid[1]
     return PallasCall(
         name="naive",
         grid=grid,
         dimension_semantics=("parallel", "arbitrary"),
-        windows=(window("q", bq, grid[0]), window("k", bkv, steps), window("v", bkv, steps), window("o", bq, grid[0])),
+        windows=(
+            window(q, "input", (bq, head_dim), grid[0]),
+            window(k, "input", (bkv, head_dim), steps),
+            window(v, "input", (bkv, head_dim), steps),
+            window(o, "output", (bq, head_dim), grid[0]),
+        ),
         scratch=(scratch, scratch, scratch),
         vmem_limit_bytes=None,
     )
@@ -240,6 +250,42 @@ def attempt(judged: Evidence, verdict: Verdict, **changes: Any) -> Attempt:
         champion=Champion(attempt=1, commit="fedcba9876543210", score=1509.9, seconds=2.16e-3),
     )
     return replace(whole, **changes)
+
+
+def table_row(number: int, **changes: Any) -> Row:
+    """The row of an accepted experiment, without a time."""
+    plain = Row(
+        number=number,
+        kind="experiment",
+        outcome="accept",
+        failure_kind="",
+        hypothesis=f"idea {number}",
+        source="simulated",
+        chip="v5e",
+        key_digest=key_digest(KEY),
+        kernel_sha256="",
+        fingerprint="",
+    )
+    return replace(plain, **changes)
+
+
+def judgement(**changes: Any) -> Judgement:
+    """An accepted kernel, judged again or for the first time."""
+    plain = Judgement(
+        outcome="accept",
+        reasons=(),
+        failure_kind="",
+        source="simulated",
+        seconds=1e-3,
+        plus_minus_seconds=None,
+        score=1.0,
+        time_ratio=0.95,
+        checks_passed=2,
+        checks=2,
+        tightest=None,
+        fingerprint="a1",
+    )
+    return replace(plain, **changes)
 
 
 def advised(candidate: Evidence) -> tuple[Hint, ...]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from evidence_examples import KEY, evidence
+from evidence_examples import KEY, evidence, table_row, window
+from narrowing import present
 
 from harness.records import (
     Array,
@@ -27,6 +28,7 @@ from harness.records import (
     Work,
 )
 
+_KERNEL = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
 SAVED = Path(__file__).parents[1] / "fixtures" / "evidence"
 
 
@@ -41,28 +43,23 @@ def good(seconds: float = 0.80e-3, **changes: Any) -> Evidence:
 
 
 def with_call(base: Evidence, **changes: Any) -> Evidence:
-    assert base.trace is not None
-    call = replace(base.trace.pallas_calls[0], **changes)
-    return replace(base, trace=replace(base.trace, pallas_calls=(call,)))
+    trace = present(base.trace)
+    return replace(base, trace=replace(trace, pallas_calls=(replace(trace.pallas_calls[0], **changes),)))
 
 
 def with_window(base: Evidence, place: int, **changes: Any) -> Evidence:
-    assert base.trace is not None
-    windows = list(base.trace.pallas_calls[0].windows)
+    windows = list(present(base.trace).pallas_calls[0].windows)
     windows[place] = replace(windows[place], **changes)
     return with_call(base, windows=tuple(windows))
 
 
 def with_run(base: Evidence, **changes: Any) -> Evidence:
-    assert base.simulation is not None
-    return replace(base, simulation=replace(base.simulation, **changes))
+    return replace(base, simulation=replace(present(base.simulation), **changes))
 
 
 def with_parts(base: Evidence, *parts: tuple[PartKind, str, float], steps: int | None = None) -> Evidence:
     """The run taken apart into these shares; the rest is issuing."""
-    assert base.simulation is not None
-    cycles = base.simulation.cycles
-    assert cycles is not None
+    cycles = present(present(base.simulation).cycles)
     rest = 1 - sum(share for _, _, share in parts)
     shares = (*parts, ("issuing", "", rest))
     breakdown = CycleBreakdown(
@@ -78,23 +75,20 @@ def with_parts(base: Evidence, *parts: tuple[PartKind, str, float], steps: int |
 
 def with_slots(base: Evidence, **used: float) -> Evidence:
     """The run with these shares of the units' issue slots."""
-    assert base.simulation is not None
     units = tuple(
         replace(unit, executed_slots=round(used[unit.name] * unit.offered_slots)) if unit.name in used else unit
-        for unit in base.simulation.units
+        for unit in present(base.simulation).units
     )
     return with_run(base, units=units)
 
 
 def one_pass(base: Evidence, *lines: str) -> Evidence:
     """A kernel whose products in these lines have float32 operands at the default precision."""
-    assert base.trace is not None
-    return replace(base, trace=replace(base.trace, one_pass_lines=lines))
+    return replace(base, trace=replace(present(base.trace), one_pass_lines=lines))
 
 
 def with_counts(base: Evidence, **counts: Any) -> Evidence:
-    assert base.mosaic is not None
-    return replace(base, mosaic=replace(base.mosaic, **counts))
+    return replace(base, mosaic=replace(present(base.mosaic), **counts))
 
 
 def with_exponentials(traced: float, operations: float, base: Evidence) -> Evidence:
@@ -102,43 +96,43 @@ def with_exponentials(traced: float, operations: float, base: Evidence) -> Evide
 
     An operation of the run counts as 2048, two bfloat16 in each word of a register.
     """
-    assert base.trace is not None
-    assert base.simulation is not None
     needed = 2**28
     units = tuple(
         replace(unit, executed_slots=round(operations * needed) // 2048) if unit.name == "EUP" else unit
-        for unit in base.simulation.units
+        for unit in present(base.simulation).units
     )
     work = replace(base.problem.work, exponentials=needed)
     return replace(
         with_run(base, units=units),
         problem=replace(base.problem, work=work),
-        trace=replace(base.trace, exponentials=round(traced * needed)),
+        trace=replace(present(base.trace), exponentials=round(traced * needed)),
     )
 
 
 def on_chip(name: str, base: Evidence) -> Evidence:
-    assert base.simulation is not None
-    return replace(base, chip=name, simulation=replace(base.simulation, chip=name))
+    return replace(base, chip=name, simulation=replace(present(base.simulation), chip=name))
 
 
 def earlier(number: int = 3, **changes: Any) -> Row:
-    row = Row(
-        number=number,
-        kind="experiment",
-        outcome="accept",
-        failure_kind="",
-        hypothesis="h",
-        source="simulated",
-        chip="v5e",
-        key_digest="k",
-        kernel_sha256="",
-        fingerprint="",
-        seconds=0.7e-3,
-        spills=0,
-        key=KEY,
+    return replace(table_row(number, seconds=0.7e-3, spills=0, key=KEY), **changes)
+
+
+def of_windows(
+    seconds: float, problem: Statement, grid: tuple[int, ...], semantics: tuple[str, ...], *windows: Window
+) -> Evidence:
+    """A kernel of the problem that moves these windows and has no scratch memory."""
+    call = PallasCall(
+        name=problem.operation,
+        grid=grid,
+        dimension_semantics=semantics,
+        windows=windows,
+        scratch=(),
+        vmem_limit_bytes=None,
     )
-    return replace(row, **changes)
+    base = evidence(seconds, problem=problem)
+    return replace(
+        base, trace=replace(present(base.trace), pallas_calls=(call,), pallas_flops=problem.work.flops), mosaic=None
+    )
 
 
 def rowwise(
@@ -157,36 +151,15 @@ def rowwise(
         work=Work(matmul_flops=0, vector_flops=flops * rows * columns, minimum_hbm_bytes=least),
     )
     steps = rows // block
-    part = block * columns * 2
 
-    def window(array: Array, role: Any, shape: tuple[int, int], fetches: int, size: int) -> Window:
-        return Window(
-            name=array.name,
-            role=role,
-            array=array,
-            block_shape=shape,
-            memory_space="vmem",
-            buffers=2,
-            fetches=fetches,
-            hbm_bytes=fetches * size,
-            vmem_bytes=2 * size,
-        )
-
-    call = PallasCall(
-        name="rmsnorm",
-        grid=(steps,) if reads == 1 else (reads, steps),
-        dimension_semantics=("parallel",) if reads == 1 else ("parallel", "arbitrary"),
-        windows=(
-            window(x, "input", (block, columns), reads * steps, part),
-            window(w, "input", (1, columns), 1, columns * 2),
-            window(replace(x, name="o"), "output", (block, columns), steps, part),
-        ),
-        scratch=(),
-        vmem_limit_bytes=None,
+    windows = (
+        window(x, "input", (block, columns), reads * steps),
+        window(w, "input", (1, columns), 1),
+        window(replace(x, name="o"), "output", (block, columns), steps),
     )
-    base = evidence(seconds, problem=problem)
-    assert base.trace is not None
-    return replace(base, trace=replace(base.trace, pallas_calls=(call,), pallas_flops=problem.work.flops), mosaic=None)
+    if reads == 1:
+        return of_windows(seconds, problem, (steps,), ("parallel",), *windows)
+    return of_windows(seconds, problem, (reads, steps), ("parallel", "arbitrary"), *windows)
 
 
 def outer_product(outer: int, inner: int, *, swapped: bool = False) -> Evidence:
@@ -196,19 +169,6 @@ def outer_product(outer: int, inner: int, *, swapped: bool = False) -> Evidence:
     o = Array(name="o", shape=(outer * 128, inner * 1024), dtype="bfloat16")
     size_a, size_b, size_o = 128 * 512 * 2, 512 * 1024 * 2, 128 * 1024 * 2
 
-    def window(array: Array, role: Any, shape: tuple[int, int], fetches: int, size: int) -> Window:
-        return Window(
-            name=array.name,
-            role=role,
-            array=array,
-            block_shape=shape,
-            memory_space="vmem",
-            buffers=2,
-            fetches=fetches,
-            hbm_bytes=fetches * size,
-            vmem_bytes=2 * size,
-        )
-
     work = Work(
         matmul_flops=2 * a.shape[0] * b.shape[1] * 512,
         vector_flops=0,
@@ -216,21 +176,13 @@ def outer_product(outer: int, inner: int, *, swapped: bool = False) -> Evidence:
     )
     problem = Statement(operation="matmul", title="matmul", parameters=(), inputs=(a, b), outputs=(o,), work=work)
     fetches = (outer * inner, inner) if swapped else (outer, outer * inner)
-    call = PallasCall(
-        name="matmul",
-        grid=(inner, outer) if swapped else (outer, inner),
-        dimension_semantics=("parallel", "parallel"),
-        windows=(
-            window(a, "input", (128, 512), fetches[0], size_a),
-            window(b, "input", (512, 1024), fetches[1], size_b),
-            window(o, "output", (128, 1024), outer * inner, size_o),
-        ),
-        scratch=(),
-        vmem_limit_bytes=None,
+    windows = (
+        window(a, "input", (128, 512), fetches[0]),
+        window(b, "input", (512, 1024), fetches[1]),
+        window(o, "output", (128, 1024), outer * inner),
     )
-    base = evidence(2e-3, problem=problem)
-    assert base.trace is not None
-    return replace(base, trace=replace(base.trace, pallas_calls=(call,), pallas_flops=work.flops), mosaic=None)
+    grid = (inner, outer) if swapped else (outer, inner)
+    return of_windows(2e-3, problem, grid, ("parallel", "parallel"), *windows)
 
 
 def column_scratch(base: Evidence) -> Evidence:
@@ -240,33 +192,27 @@ def column_scratch(base: Evidence) -> Evidence:
 
 def copied(base: Evidence) -> Evidence:
     """A copy of 0.1 ms beside the kernel."""
-    kernel = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
-    copy = replace(kernel, name="copy.9", seconds=0.1e-3)
-    assert base.hlo is not None
-    return replace(with_run(base, ops=(kernel, copy)), hlo=replace(base.hlo, copy=1))
+    copy = replace(_KERNEL, name="copy.9", seconds=0.1e-3)
+    return replace(with_run(base, ops=(_KERNEL, copy)), hlo=replace(present(base.hlo), copy=1))
 
 
 def reshaped(base: Evidence) -> Evidence:
     """A reshape beside the kernel, which is no copy and no transpose."""
-    kernel = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
-    return with_run(base, ops=(kernel, replace(kernel, name="reshape.0", seconds=0.1e-3)))
+    return with_run(base, ops=(_KERNEL, replace(_KERNEL, name="reshape.0", seconds=0.1e-3)))
 
 
 def covering(factor: float, base: Evidence) -> Evidence:
     """A grid whose trace shows `factor` times the useful work; units are as busy as their issue slots say."""
-    assert base.trace is not None
-    assert base.simulation is not None
-    units = tuple(replace(unit, busy_cycles=None) for unit in base.simulation.units)
+    units = tuple(replace(unit, busy_cycles=None) for unit in present(base.simulation).units)
     flops = round(factor * base.problem.work.flops)
-    return replace(with_run(base, units=units), trace=replace(base.trace, pallas_flops=flops))
+    return replace(with_run(base, units=units), trace=replace(present(base.trace), pallas_flops=flops))
 
 
 def with_lines(base: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Evidence:
     """The run taken apart into these lines of kernel.py: number, share of the cycles, operations; no waits."""
     with_breakdown = with_parts(base)
-    assert with_breakdown.simulation is not None
-    assert with_breakdown.simulation.breakdown is not None
-    cycles = with_breakdown.simulation.cycles or 0.0
+    simulation = present(with_breakdown.simulation)
+    cycles = simulation.cycles or 0.0
     times = tuple(
         LineTime(
             file="kernel.py",
@@ -278,8 +224,8 @@ def with_lines(base: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Evi
         )
         for number, share, operations in lines
     )
-    units = tuple(replace(unit, busy_cycles=None) for unit in with_breakdown.simulation.units)
-    return with_run(with_breakdown, units=units, breakdown=replace(with_breakdown.simulation.breakdown, lines=times))
+    units = tuple(replace(unit, busy_cycles=None) for unit in simulation.units)
+    return with_run(with_breakdown, units=units, breakdown=replace(present(simulation.breakdown), lines=times))
 
 
 def copied_by_hand(seconds: float, *, waiting: float) -> Evidence:
@@ -293,13 +239,12 @@ def spilling(seconds: float, number: int) -> Evidence:
 
 def with_table(base: Evidence) -> Evidence:
     """A table of integers before all other inputs of the call."""
-    assert base.trace is not None
-    windows = base.trace.pallas_calls[0].windows
+    windows = present(base.trace).pallas_calls[0].windows
     table = replace(windows[0], name="first", array=Array(name="first", shape=(8,), dtype="int32"), block_shape=(8,))
     return with_call(base, windows=(table, *windows))
 
 
 def twice(base: Evidence) -> Evidence:
     """The same Pallas call a second time."""
-    assert base.trace is not None
-    return replace(base, trace=replace(base.trace, pallas_calls=base.trace.pallas_calls * 2))
+    trace = present(base.trace)
+    return replace(base, trace=replace(trace, pallas_calls=trace.pallas_calls * 2))

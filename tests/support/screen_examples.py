@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from breakdown_examples import CYCLES, breakdown
-from evidence_examples import KEY, V5E, attempt, evidence, resimulated, simulation
+from evidence_examples import KEY, V5E, attempt, evidence, resimulated, simulation, table_row
 from rich.cells import cell_len
 
 from harness.advice.report import advise, report
@@ -13,7 +13,7 @@ from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.ledger.table import Filter, ScaledTable, chosen, lines, table_of
 from harness.loop.gain import calibration, gain
-from harness.records import Attempt, Evidence, Key, Note, Policy, Report, Row
+from harness.records import Attempt, Evidence, Key, Note, Policy, Report, Row, Status
 from harness.render.report_text import View, report_blocks
 from harness.render.results import TableView
 from harness.render.sections import screen
@@ -46,6 +46,22 @@ def printed(candidate: Evidence, *, full: bool = False, colour: bool = False, wi
     return screen(blocks, width, colour=colour)
 
 
+def status(**changes: Any) -> Status:
+    """A contest with five attempts, the second of which is the champion."""
+    champion = line(2, "BQ 128 -> 2048")
+    made = Status(
+        contest="root",
+        branch="main",
+        champion=champion,
+        won_by=champion,
+        next_number=6,
+        key=KEY,
+        key_digest=key_digest(KEY),
+        kernel_state="the champion's",
+    )
+    return replace(made, **changes)
+
+
 def better(**changes: Any) -> Evidence:
     run = simulation(1.2e-3, executed_spills=120_000, executed_fills=130_000)
     return replace(evidence(1.2e-3, bq=2048, simulation=run), **changes)
@@ -58,17 +74,10 @@ def taken_apart(**changes: Any) -> Evidence:
 
 
 def line(number: int, hypothesis: str, **changes: Any) -> Row:
-    row = Row(
-        number=number,
-        kind="experiment",
-        outcome="accept",
-        failure_kind="",
+    plain = table_row(
+        number,
         hypothesis=hypothesis,
-        source="simulated",
-        chip="v5e",
-        key_digest=key_digest(KEY),
         kernel_sha256=f"kernel {number}",
-        fingerprint="",
         score=1509.9,
         seconds=2.16e-3,
         time_ratio=0.508,
@@ -80,7 +89,7 @@ def line(number: int, hypothesis: str, **changes: Any) -> Row:
         commit="abcdef1234567890",
         key=KEY,
     )
-    return replace(row, **changes)
+    return replace(plain, **changes)
 
 
 def table() -> Iterator[Row]:

@@ -3,11 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from evidence_examples import KEY, V5E, evidence
+from evidence_examples import V5E, evidence, table_row
 
 from harness.advice.report import advise, report
 from harness.candidate import Candidate
-from harness.judge.key import key_digest
 from harness.loop.search_state import SearchInputs
 from harness.records import Outcome, Row
 
@@ -18,21 +17,8 @@ STATEMENT = evidence().problem
 
 
 def row(number: int, outcome: Outcome = "reject", seconds: float | None = 2.16e-3, **changes: Any) -> Row:
-    made = Row(
-        number=number,
-        kind="experiment",
-        outcome=outcome,
-        failure_kind="",
-        hypothesis=f"idea {number}",
-        source="simulated",
-        chip="v5e",
-        key_digest=key_digest(KEY),
-        kernel_sha256="",
-        fingerprint="",
-        seconds=seconds,
-        time_ratio=1.1 if outcome == "reject" else None,
-    )
-    return replace(made, **changes)
+    ratio = 1.1 if outcome == "reject" else None
+    return replace(table_row(number, outcome=outcome, seconds=seconds, time_ratio=ratio), **changes)
 
 
 def kernel(**values: int) -> bytes:

@@ -3,12 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+from evidence_examples import judgement
 from loop_fixtures import PROJECT
 from screen_examples import story
 
 from harness.advice.comparison import ComparedSide, compare
 from harness.ledger import Ledger, history
-from harness.records import Change, CheckedChampion, Judgement, RepeatedCheck, Replay
+from harness.records import Change, CheckedChampion, RepeatedCheck, Replay
 from harness.records.ablation import AblatedChange, Ablation
 from harness.records.bisection import Bisection, JudgedVersion
 from harness.records.comparison import Comparison
@@ -113,11 +114,8 @@ def champions() -> tuple[CheckedChampion, ...]:
 
 
 def replay() -> Replay:
-    then = Judgement(
-        outcome="accept",
+    then = judgement(
         reasons=("20.0% less time",),
-        failure_kind="",
-        source="simulated",
         seconds=1.2e-3,
         plus_minus_seconds=1e-5,
         score=100.0,

@@ -31,13 +31,6 @@ SECOND, SOME = 2, 5
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    started = Server()
-    yield started
-    started.close()
-
-
-@pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A contest with a champion, a changed kernel.py, and work of the user's in every state git knows."""
     contest = new_repository(tmp_path_factory.mktemp("faults") / "user")

@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ledger_fixtures import NAIVE, git, hashes, identify, new_repository, users_state
+from git import Repo
+from ledger_fixtures import NAIVE, commit_all, git, hashes, identify, new_repository, users_state
+from refusals import refused
 
 from harness.errors import RatchetError
 from harness.ledger import git as questions
@@ -22,10 +24,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return new_repository(tmp_path / "a folder, ünïcode")
 
 
-def refused(kind: str, path: Path) -> str:
-    with pytest.raises(RatchetError) as caught:
+@pytest.fixture
+def repository(folder: Path) -> Repo:
+    return questions.open_repository(folder)
+
+
+def refusal(kind: str, path: Path) -> str:
+    with refused(kind) as caught:
         questions.require_committable(questions.open_repository(path))
-    assert caught.value.kind == kind
     return str(caught.value)
 
 
@@ -40,23 +46,23 @@ def test_a_fit_repository_is_found_from_below(folder: Path) -> None:
 
 
 def test_no_repository(tmp_path: Path) -> None:
-    assert "git init" in refused("not-a-repository", tmp_path)
+    assert "git init" in refusal("not-a-repository", tmp_path)
     assert questions.find_repository(tmp_path) is None
 
 
 def test_a_bare_repository(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "--bare", "bare.git")
-    refused("bare-repository", tmp_path / "bare.git")
+    refusal("bare-repository", tmp_path / "bare.git")
 
 
 def test_no_commit_yet(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
-    refused("no-commit", tmp_path)
+    refusal("no-commit", tmp_path)
 
 
 def test_a_detached_head(folder: Path) -> None:
     git(folder, "checkout", "-q", "--detach")
-    assert f"git -C {shlex.quote(str(folder))} switch" in refused("detached-head", folder)
+    assert f"git -C {shlex.quote(str(folder))} switch" in refusal("detached-head", folder)
 
 
 def test_a_missing_identity(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +71,7 @@ def test_a_missing_identity(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     git(folder, "config", "user.useConfigOnly", "true")
     for name in ("EMAIL", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
         monkeypatch.delenv(name, raising=False)
-    message = refused("identity", folder)
+    message = refusal("identity", folder)
     assert "git config --global user.name" in message
     assert "git config --global user.email" in message
 
@@ -76,9 +82,8 @@ def test_a_repository_of_somebody_else(folder: Path) -> None:
     for path in (folder, folder / ".git"):
         os.chown(path, 65534, 65534)
     try:
-        with pytest.raises(RatchetError, match=r"safe\.directory") as caught:
+        with refused("unsafe-repository", r"safe\.directory"):
             questions.open_repository(folder)
-        assert caught.value.kind == "unsafe-repository"
     finally:
         for path in (folder, folder / ".git"):
             os.chown(path, 0, 0)
@@ -92,10 +97,10 @@ def test_a_merge_that_is_not_finished(folder: Path) -> None:
     (folder / "README").write_text("ours\n")
     git(folder, "commit", "-qam", "ours")
     assert subprocess.run(["git", "merge", "-q", "other"], cwd=folder, capture_output=True).returncode != 0
-    assert f"git -C {shlex.quote(str(folder))} merge --continue" in refused("in-progress", folder)
+    assert f"git -C {shlex.quote(str(folder))} merge --continue" in refusal("in-progress", folder)
     git(folder, "merge", "--abort")
     assert subprocess.run(["git", "cherry-pick", "other"], cwd=folder, capture_output=True).returncode != 0
-    assert "cherry-pick" in refused("in-progress", folder)
+    assert "cherry-pick" in refusal("in-progress", folder)
     git(folder, "cherry-pick", "--abort")
     assert subprocess.run(["git", "rebase", "other"], cwd=folder, capture_output=True).returncode != 0
     with pytest.raises(RatchetError):
@@ -129,8 +134,7 @@ def test_changed_paths_sees_every_kind_of_change(folder: Path) -> None:
         (folder / "judge").mkdir(exist_ok=True)
         (folder / "judge" / name).write_text(name)
     (folder / ".gitignore").write_text("*.pyc\n")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "judge")
+    commit_all(folder, "judge")
     (folder / "judge" / "staged").write_text("other")
     git(folder, "add", "judge/staged")
     (folder / "judge" / "staged").write_text("staged")
@@ -158,20 +162,16 @@ def test_a_path_is_not_a_pattern(folder: Path) -> None:
     assert index.changed_paths(questions.open_repository(folder), (folder / "[k]ernel.py",)) == ("[k]ernel.py",)
 
 
-def test_a_tree_is_made_without_the_users_index(folder: Path, tmp_path: Path) -> None:
+def test_a_tree_is_made_without_the_users_index(folder: Path, repository: Repo, tmp_path: Path) -> None:
     (folder / "README").write_text("staged by the user\n")
     git(folder, "add", "README")
     before = users_state(folder)
     index = (folder / ".git" / "index").read_bytes()
-    repository = questions.open_repository(folder)
     blob = write.write_blob(repository, b"new\n")
     private = tmp_path / "private" / "index"
     private.parent.mkdir()
     private.with_name("index.lock").write_text("left by a killed process")
-    changes = {
-        "experiments/0001-a b.json": TreeEntry(mode="100644", blob=blob),
-        "kernel.py": TreeEntry(mode="100755", blob=blob),
-    }
+    changes = {"experiments/0001-a b.json": TreeEntry(blob=blob), "kernel.py": TreeEntry(mode="100755", blob=blob)}
     tree = write.write_tree(repository, "HEAD", changes, private)
     listed = git(folder, "ls-tree", "-r", tree).splitlines()
     assert [line.partition("\t")[2] for line in listed] == [
@@ -184,20 +184,18 @@ def test_a_tree_is_made_without_the_users_index(folder: Path, tmp_path: Path) ->
     assert list(private.parent.iterdir()) == []
     assert (folder / ".git" / "index").read_bytes() == index
     assert users_state(folder) == before
-    empty = write.write_tree(repository, None, {"a": TreeEntry(mode="100644", blob=blob)}, private)
+    empty = write.write_tree(repository, None, {"a": TreeEntry(blob=blob)}, private)
     assert git(folder, "ls-tree", "--name-only", empty) == "a\n"
 
 
-def test_a_ref_moves_only_from_where_it_was_seen(folder: Path) -> None:
-    repository = questions.open_repository(folder)
+def test_a_ref_moves_only_from_where_it_was_seen(folder: Path, repository: Repo) -> None:
     first = questions.head_commit(repository)
     tree = git(folder, "rev-parse", "HEAD^{tree}").strip()
-    second = write.write_commit(repository, tree, (first,), '小さい\n\n"body"\0\n', sign=False)
+    second = write.write_commit(repository, tree, (first,), '小さい\n\n"body"\0\n')
     write.move_ref(repository, "refs/ratchet/root/log", first, None, "made")
     for new, old in ((second, None), (second, second), (first, second)):
-        with pytest.raises(RatchetError) as caught:
+        with refused("ref-moved"):
             write.move_ref(repository, "refs/ratchet/root/log", new, old, "lost")
-        assert caught.value.kind == "ref-moved"
     write.move_ref(repository, "refs/ratchet/root/log", second, first, "moved")
     commits = questions.log(repository, ("refs/ratchet/root/log",))
     assert [commit.id for commit in commits] == [second, first]
@@ -210,31 +208,28 @@ def test_a_ref_moves_only_from_where_it_was_seen(folder: Path) -> None:
     assert not questions.is_ancestor(repository, "0" * 40, first)
 
 
-def test_messages_are_utf8_whatever_is_configured(folder: Path) -> None:
+def test_messages_are_utf8_whatever_is_configured(folder: Path, repository: Repo) -> None:
     git(folder, "config", "i18n.commitEncoding", "GBK")
     git(folder, "config", "i18n.logOutputEncoding", "GBK")
-    repository = questions.open_repository(folder)
     tree = git(folder, "rev-parse", "HEAD^{tree}").strip()
-    commit = write.write_commit(repository, tree, (), "提高", sign=False)
+    commit = write.write_commit(repository, tree, (), "提高")
     assert questions.log(repository, (commit,))[0].message.strip() == "提高"
 
 
-def test_blobs_are_read_in_one_process(folder: Path) -> None:
-    repository = questions.open_repository(folder)
+def test_blobs_are_read_in_one_process(folder: Path, repository: Repo) -> None:
     names = ("HEAD:kernel.py", "HEAD:no such file", "HEAD:README", "HEAD")
     assert questions.read_blobs(repository, names) == (NAIVE, None, b"the user's own\n", None)
     ids = questions.blob_ids(repository, names)
     assert ids[0] == git(folder, "rev-parse", "HEAD:kernel.py").strip()
     assert (ids[1], ids[3]) == (None, None)
     assert questions.read_blobs(repository, ()) == ()
-    assert questions.entry_at(repository, "HEAD", "kernel.py") == TreeEntry(mode="100644", blob=ids[0] or "")
+    assert questions.entry_at(repository, "HEAD", "kernel.py") == TreeEntry(blob=ids[0] or "")
     assert questions.entry_at(repository, "HEAD", "nothing") is None
     assert questions.file_at(repository, "HEAD", "kernel.py") == NAIVE
 
 
-def test_line_endings_go_through_gits_own_filters(folder: Path) -> None:
+def test_line_endings_go_through_gits_own_filters(folder: Path, repository: Repo) -> None:
     (folder / ".gitattributes").write_text("kernel.py text eol=crlf\n")
-    repository = questions.open_repository(folder)
     windows = NAIVE.replace(b"\n", b"\r\n")
     blob = write.write_blob(repository, windows, "kernel.py")
     assert questions.read_blobs(repository, (blob,)) == (NAIVE,)
@@ -247,11 +242,10 @@ def test_line_endings_go_through_gits_own_filters(folder: Path) -> None:
     assert questions.read_blobs(repository, (write.write_blob(repository, windows),)) == (windows,)
 
 
-def test_exactly_the_named_index_entries_change(folder: Path) -> None:
+def test_exactly_the_named_index_entries_change(folder: Path, repository: Repo) -> None:
     for name in ("staged", "removed", "renamed", "unmerged", "assumed"):
         (folder / name).write_text(f"{name}\n" * 9)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "more")
+    commit_all(folder, "more")
     (folder / "staged").write_text("staged\n")
     (folder / "intended").write_text("intended\n")
     git(folder, "add", "staged")
@@ -264,14 +258,9 @@ def test_exactly_the_named_index_entries_change(folder: Path) -> None:
     stages = "".join(f"100644 {blob} {stage}\tunmerged\n" for stage in (1, 2, 3))
     git(folder, "update-index", "--index-info", stdin=f"0 {'0' * 40}\tunmerged\n{stages}".encode())
     before = git(folder, "ls-files", "-s", "-v").splitlines()
-    repository = questions.open_repository(folder)
     new = write.write_blob(repository, b"new\n")
     write.set_index_entries(
-        repository,
-        {
-            "kernel.py": TreeEntry(mode="100755", blob=new),
-            "experiments/0001-x.json": TreeEntry(mode="100644", blob=new),
-        },
+        repository, {"kernel.py": TreeEntry(mode="100755", blob=new), "experiments/0001-x.json": TreeEntry(blob=new)}
     )
     after = git(folder, "ls-files", "-s", "-v").splitlines()
     assert set(after) - set(before) == {f"S 100755 {new} 0\tkernel.py", f"H 100644 {new} 0\texperiments/0001-x.json"}
@@ -283,33 +272,31 @@ def test_exactly_the_named_index_entries_change(folder: Path) -> None:
     assert "nothing" not in entries
 
 
-def test_a_locked_index_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_index_is_named(folder: Path, repository: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "_INDEX_PATIENCE_SECONDS", 0.0)
-    repository = questions.open_repository(folder)
     blob = write.write_blob(repository, b"new\n")
     (folder / ".git" / "index.lock").write_text("")
-    with pytest.raises(RatchetError) as caught:
-        write.set_index_entries(repository, {"kernel.py": TreeEntry(mode="100644", blob=blob)})
-    assert caught.value.kind == "index-locked"
+    with refused("index-locked"):
+        write.set_index_entries(repository, {"kernel.py": TreeEntry(blob=blob)})
 
 
-def test_signing_is_asked_for_and_its_failure_named(folder: Path) -> None:
+def test_signing_is_asked_for_and_its_failure_named(folder: Path, repository: Repo) -> None:
     signer = folder.parent / "signer"
     signature = "-----BEGIN PGP SIGNATURE-----\\nx\\n"
     signer.write_text(f"#!/bin/sh\ncat > /dev/null\nprintf -- '{signature}'\nprintf '[GNUPG:] SIG_CREATED ' >&2\n")
     signer.chmod(0o755)
     git(folder, "config", "gpg.program", str(signer))
-    repository = questions.open_repository(folder)
     tree = git(folder, "rev-parse", "HEAD^{tree}").strip()
     git(folder, "config", "commit.gpgsign", "true")
-    signed = write.write_commit(repository, tree, (), "signed", sign=True)
+    signed = write.write_commit(repository, tree, (), "signed")
     assert "gpgsig" in git(folder, "cat-file", "-p", signed)
-    plain = write.write_commit(repository, tree, (), "plain", sign=False)
+    git(folder, "config", "commit.gpgsign", "false")
+    plain = write.write_commit(repository, tree, (), "plain")
     assert "gpgsig" not in git(folder, "cat-file", "-p", plain)
+    git(folder, "config", "commit.gpgsign", "true")
     signer.write_text("#!/bin/sh\nexit 2\n")
-    with pytest.raises(RatchetError, match=r"commit\.gpgsign") as caught:
-        write.write_commit(repository, tree, (), "signed", sign=True)
-    assert caught.value.kind == "signing"
+    with refused("signing", r"commit\.gpgsign"):
+        write.write_commit(repository, tree, (), "signed")
     assert questions.is_set(repository, "commit.gpgsign", False)
     assert not questions.is_set(repository, "no.suchsetting", False)
 
@@ -332,8 +319,7 @@ def test_a_submodule_is_a_repository_of_its_own(folder: Path, tmp_path: Path) ->
     assert questions.head_commit(repository) == git(inner, "rev-parse", "HEAD").strip()
 
 
-def test_whether_a_ref_is_on_a_remote(folder: Path, tmp_path: Path) -> None:
-    repository = questions.open_repository(folder)
+def test_whether_a_ref_is_on_a_remote(folder: Path, repository: Repo, tmp_path: Path) -> None:
     assert ref_on_remotes(repository, "refs/heads/main") == ()
     git(tmp_path, "init", "-q", "--bare", "remote.git")
     git(folder, "remote", "add", "origin", str(tmp_path / "remote.git"))
@@ -363,22 +349,22 @@ def test_a_read_only_repository_is_refused_before_anybody_waits(folder: Path) ->
             pytest.skip("a read-only file system needs mount")
         try:
             subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
-            refused("read-only", folder)
+            refusal("read-only", folder)
         finally:
             subprocess.run(["umount", str(folder)], check=True)
     else:
         for path in (folder / ".git" / "objects", folder / ".git"):
             path.chmod(0o555)
-        refused("read-only", folder)
+        refusal("read-only", folder)
         for path in (folder / ".git", folder / ".git" / "objects"):
             path.chmod(0o755)
     assert hashes(folder) == before
 
 
-def test_git_itself_is_named_when_it_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository = questions.open_repository(folder)
+def test_git_itself_is_named_when_it_is_missing(
+    folder: Path, repository: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(folder))
     assert shutil.which("git") is None
-    with pytest.raises(RatchetError) as caught:
+    with refused("no-git"):
         questions.head_commit(repository)
-    assert caught.value.kind == "no-git"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ledger_fixtures import git, new_repository
+from ledger_fixtures import commit_all, new_repository, recovered
 
 from harness.candidate import Candidate
 from harness.errors import RatchetError
@@ -18,8 +18,7 @@ def folder(tmp_path: Path) -> Path:
     made = new_repository(tmp_path / "user")
     for name, data in OLD.items():
         (made / name).write_bytes(data)
-    git(made, "add", "-A")
-    git(made, "commit", "-qm", "Helpers")
+    commit_all(made, "Helpers")
     return made
 
 
@@ -34,12 +33,6 @@ def begun(folder: Path) -> None:
         ledger.begin(ledger.candidate_here(), "attempt 1")
         ledger.restore(Candidate.of_files(NEW))
     assert here(folder) == NEW
-
-
-def recovered(folder: Path) -> tuple[str, ...]:
-    ledger = Ledger.open(folder)
-    with ledger.lock():
-        return ledger.recover()
 
 
 @pytest.mark.parametrize("written", [3, 2, 1])

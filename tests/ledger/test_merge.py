@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from ledger_fixtures import git, identify
+from ledger_fixtures import into_repository
 
 from harness.candidate import Candidate
 from harness.errors import RatchetError
@@ -17,12 +17,8 @@ BASE = b"A = 1\nB = 2\n\n\ndef f():\n    return A\n"
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    git(tmp_path, "init", "-q", "-b", "main")
-    identify(tmp_path)
     (tmp_path / "kernel.py").write_bytes(BASE)
-    git(tmp_path, "add", "-A")
-    git(tmp_path, "commit", "-qm", "a kernel")
-    return Ledger.open(tmp_path)
+    return Ledger.open(into_repository(tmp_path, "a kernel"))
 
 
 def without(ledger: Ledger, text: bytes, before: bytes, after: bytes) -> bytes | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledger_fixtures import LATER_KEY, candidate, git, new_repository, note, run_attempt
+from ledger_fixtures import LATER_KEY, candidate, commit_all, git, new_repository, note, run_attempt
 
 from harness.errors import RatchetError
 from harness.ledger import Ledger, history, notes, packing
@@ -53,8 +53,7 @@ def test_a_note_is_read_from_the_file_from_head_and_from_the_log(ledger: Ledger)
     file_of(ledger).unlink()
     assert times(ledger) == [2e-3], "the log alone"
     keep(ledger, 3e-3)
-    git(ledger.place.root, "add", "-A")
-    git(ledger.place.root, "commit", "-qm", "by hand")
+    commit_all(ledger.place.root, "by hand")
     git(ledger.place.root, "update-ref", "-d", LOG)
     file_of(ledger).unlink()
     assert times(ledger) == [3e-3], "HEAD alone"
@@ -99,8 +98,7 @@ def test_an_accept_commits_the_notes(ledger: Ledger) -> None:
 
 def test_two_clones_that_rescaled_apart_are_merged_by_git(ledger: Ledger, tmp_path: Path) -> None:
     keep(ledger, 1e-3)
-    git(ledger.place.root, "add", "-A")
-    git(ledger.place.root, "commit", "-qm", "notes")
+    commit_all(ledger.place.root, "notes")
     other = Ledger.open(Path(shutil.copytree(ledger.place.root, tmp_path / "other")))
     for clone, seconds in ((ledger, 2e-3), (other, 3e-3)):
         keep(clone, seconds)
@@ -211,8 +209,7 @@ def test_the_key_of_a_note_is_whole(ledger: Ledger) -> None:
 def test_the_commit_of_champions_removes_the_notes_that_it_packs(ledger: Ledger) -> None:
     packing.pack(ledger.place)
     keep(ledger, 2e-3)
-    git(ledger.place.root, "add", "-A")
-    git(ledger.place.root, "commit", "-qm", "Packed attempts, and a note beside them")
+    commit_all(ledger.place.root, "Packed attempts, and a note beside them")
     keep(ledger, 3e-3)
     committed(ledger.place.root, ["."], None, (CheckedChampion(folder="."),))
     assert git(ledger.place.root, "status", "--porcelain") == ""

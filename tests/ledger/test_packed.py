@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_fixtures import candidate, four_attempts, git, new_repository, numbers, plain_clone, run_attempt, run_revoke
+from ledger_fixtures import candidate, commit_all, four_attempts, git, plain_clone, run_attempt, run_revoke
+from narrowing import present
 
 from harness.errors import RatchetError
 from harness.files import refuse_links
@@ -27,23 +28,12 @@ ROOT = Path(__file__).parents[2]
 NOTE = '{"schema":11,"note":{"kind":"timed"}}'
 
 
-@pytest.fixture
-def contest(tmp_path: Path) -> Path:
-    return new_repository(tmp_path / "user")
-
-
-@pytest.fixture
-def ledger(contest: Path) -> Ledger:
-    return Ledger.open(contest)
-
-
 def packed_file(ledger: Ledger) -> Path:
     return ledger.place.packed_path
 
 
-def commit_all(ledger: Ledger, subject: str = "pack") -> None:
-    git(ledger.place.root, "add", "-A")
-    git(ledger.place.root, "commit", "-qm", subject)
+def commit(ledger: Ledger, subject: str = "pack") -> None:
+    commit_all(ledger.place.root, subject)
 
 
 def records(ledger: Ledger) -> list[str]:
@@ -66,6 +56,14 @@ def view(ledger: Ledger) -> list[Any]:
     ]
 
 
+@pytest.fixture
+def four_packed(ledger: Ledger) -> Ledger:
+    """The ledger of four attempts, which are packed."""
+    four_attempts(ledger)
+    pack(ledger.place)
+    return ledger
+
+
 @pytest.mark.parametrize("log", [True, False])
 @pytest.mark.parametrize("committed", [True, False])
 def test_every_reader_says_of_a_packed_contest_what_it_said_before(
@@ -80,7 +78,7 @@ def test_every_reader_says_of_a_packed_contest_what_it_said_before(
     assert records(reader) == texts
     assert not reader.place.experiments_directory.exists()
     if committed:
-        commit_all(reader)
+        commit(reader)
     assert view(reader) == before
     assert history.rows(reader.place, 2)[0] == before[0][2:]
     assert audit(reader).findings == ()
@@ -90,51 +88,41 @@ def test_every_reader_says_of_a_packed_contest_what_it_said_before(
         assert audit(reader).findings == ()
 
 
-def test_pack_attempt_pack_and_a_pack_of_nothing(ledger: Ledger, contest: Path) -> None:
-    four_attempts(ledger)
-    pack(ledger.place)
-    first = packed_file(ledger).read_bytes()
-    again = pack(ledger.place)
+def test_pack_attempt_pack_and_a_pack_of_nothing(four_packed: Ledger, contest: Path) -> None:
+    first = packed_file(four_packed).read_bytes()
+    again = pack(four_packed.place)
     assert (again.moved, again.bytes_before, again.bytes_after) == (0, len(first), len(first))
     assert summary(again) == f"nothing to pack: attempts.jsonl holds 4 attempts, {len(first):,} bytes"
-    assert packed_file(ledger).read_bytes() == first
-    commit_all(ledger)
+    assert packed_file(four_packed).read_bytes() == first
+    commit(four_packed)
     candidate(contest, 900)
-    assert run_attempt(ledger, "reject").number == 5
+    assert run_attempt(four_packed, "reject").number == 5
     candidate(contest, 1000)
-    assert run_attempt(ledger).number == 6
-    assert [path.name[:4] for path in sorted(ledger.place.experiments_directory.iterdir())] == ["0005", "0006"]
-    assert numbers(ledger) == [1, 2, 3, 4, 5, 6]
-    before = view(ledger)
-    packing = pack(ledger.place)
+    assert run_attempt(four_packed).number == 6
+    assert [path.name[:4] for path in sorted(four_packed.place.experiments_directory.iterdir())] == ["0005", "0006"]
+    before = view(four_packed)
+    assert ([row.number for row in before[0]], before[1]) == ([1, 2, 3, 4, 5, 6], ())
+    packing = pack(four_packed.place)
     assert (packing.moved, packing.attempts) == (2, 6)
-    assert packed_file(ledger).read_bytes().startswith(first), "lines are only added"
-    commit_all(ledger)
-    assert view(ledger) == before
-    assert audit(ledger).findings == ()
+    assert packed_file(four_packed).read_bytes().startswith(first), "lines are only added"
+    commit(four_packed)
+    assert view(four_packed) == before
+    assert audit(four_packed).findings == ()
 
 
-def test_a_revoke_and_an_undo_read_packed_champions(ledger: Ledger, contest: Path) -> None:
-    four_attempts(ledger)
-    pack(ledger.place)
-    commit_all(ledger)
-    run_revoke(ledger, 2, 4)
-    champion = ledger.champion()
-    assert champion is not None
-    assert champion.number == 2
+def test_a_revoke_and_an_undo_read_packed_champions(four_packed: Ledger, contest: Path) -> None:
+    commit(four_packed)
+    run_revoke(four_packed, 2, 4)
+    assert present(four_packed.champion()).number == 2
     clone = plain_clone(contest, contest.parent / "clone", "--depth=1")
-    shallow = clone.champion()
-    assert shallow is not None
-    assert shallow.number == 2, "only the files at HEAD say so"
+    assert present(clone.champion()).number == 2, "only the files at HEAD say so"
 
 
-def test_real_records_are_packed_and_come_back(tmp_path: Path) -> None:
-    contest = new_repository(tmp_path / "user")
+def test_real_records_are_packed_and_come_back(ledger: Ledger, contest: Path) -> None:
     (contest / "experiments").mkdir()
     chosen = sorted((ROOT / "experiments").glob("00*.json"))[::9]
     for path in chosen:
         shutil.copy(path, contest / "experiments")
-    ledger = Ledger.open(contest)
     before, _ = history.file_rows(ledger.place)
     packing = pack(ledger.place)
     assert packing.left == ()
@@ -165,36 +153,32 @@ def test_a_file_that_is_no_readable_attempt_stays(ledger: Ledger, contest: Path)
     assert sorted(path.name[:4] for path in folder.iterdir()) == ["0002", "0009", "0010", "0011", "mine"]
 
 
-def test_two_clones_that_packed_apart_are_merged_by_git(ledger: Ledger, contest: Path) -> None:
-    four_attempts(ledger)
-    pack(ledger.place)
-    commit_all(ledger)
+def test_two_clones_that_packed_apart_are_merged_by_git(four_packed: Ledger, contest: Path) -> None:
+    commit(four_packed)
     other = plain_clone(contest, contest.parent / "other")
-    for writer, block in ((ledger, 700), (other, 800), (ledger, 900), (other, 1000)):
+    for writer, block in ((four_packed, 700), (other, 800), (four_packed, 900), (other, 1000)):
         candidate(writer.place.root, block)
         run_attempt(writer, "reject", hypothesis=f"blocks of {block}")
-    for writer in (ledger, other):
+    for writer in (four_packed, other):
         pack(writer.place)
-        commit_all(writer)
+        commit(writer)
     git(contest, "pull", "-q", "--no-rebase", "--no-edit", str(other.place.root), "main")
     rows, notes = history.rows(place_of(contest))
     assert [row.number for row in rows] == [1, 2, 3, 4, 5, 5, 6, 6]
     assert {row.hypothesis for row in rows[4:]} == {f"blocks of {block}" for block in (700, 800, 900, 1000)}
     assert all("exists more than once" in note for note in notes)
-    merged = packed.read(packed_file(ledger).read_bytes(), "x")
+    merged = packed.read(packed_file(four_packed).read_bytes(), "x")
     assert merged.complaints == ()
     assert len({value_text(record.document()) for record in merged.records}) == 8
-    assert pack(ledger.place).moved == 0
+    assert pack(four_packed.place).moved == 0
 
 
 @pytest.mark.parametrize("at_head", [True, False])
-def test_a_line_that_is_cut_off_is_named_and_kept(ledger: Ledger, contest: Path, at_head: bool) -> None:
-    four_attempts(ledger)
-    pack(ledger.place)
-    whole_file = packed_file(ledger).read_bytes()
+def test_a_line_that_is_cut_off_is_named_and_kept(four_packed: Ledger, contest: Path, at_head: bool) -> None:
+    whole_file = packed_file(four_packed).read_bytes()
     if at_head:
-        commit_all(ledger)
-    packed_file(ledger).write_bytes(whole_file[:-300])
+        commit(four_packed)
+    packed_file(four_packed).write_bytes(whole_file[:-300])
     line = whole_file.count(b"\n")
     clone = Ledger.open(contest)
     git(contest, "update-ref", "-d", clone.place.log_ref)
@@ -209,12 +193,11 @@ def test_a_line_that_is_cut_off_is_named_and_kept(ledger: Ledger, contest: Path,
     run_attempt(clone, "reject")
     packing = pack(clone.place)
     assert any(f"line {line}" in sentence for sentence in packing.left)
-    assert packed_file(ledger).read_bytes().startswith(whole_file[:-300] + b"\n")
+    assert packed_file(four_packed).read_bytes().startswith(whole_file[:-300] + b"\n")
     assert any(kind.kind == "corrupt-record" for kind in audit(clone).findings)
 
 
-def test_the_number_of_a_damaged_line_is_not_given_again(tmp_path: Path) -> None:
-    ledger = Ledger.open(new_repository(tmp_path / "user"))
+def test_the_number_of_a_damaged_line_is_not_given_again(ledger: Ledger) -> None:
     packed_file(ledger).write_bytes(b'{"packed":1}\n{"number":41,"row":["$o","$abc\n')
     assert ledger.next_number() == 42
     with pytest.raises(RatchetError, match="there is no attempt 41"):
@@ -236,16 +219,14 @@ def test_the_number_of_a_damaged_line_is_not_given_again(tmp_path: Path) -> None
         (b'{"number":7,"row":{"number":7},"schema":3,"attempt":null}', "corrupt-record", "does not fit schema"),
     ],
 )
-def test_hostile_lines_are_named_and_skipped(ledger: Ledger, line: bytes, kind: str, what: str) -> None:
-    four_attempts(ledger)
-    pack(ledger.place)
-    git(ledger.place.root, "update-ref", "-d", ledger.place.log_ref)
-    with open(packed_file(ledger), "ab") as stream:
+def test_hostile_lines_are_named_and_skipped(four_packed: Ledger, line: bytes, kind: str, what: str) -> None:
+    git(four_packed.place.root, "update-ref", "-d", four_packed.place.log_ref)
+    with open(packed_file(four_packed), "ab") as stream:
         stream.write(line + b"\n")
-    rows, skipped = history.rows(ledger.place)
+    rows, skipped = history.rows(four_packed.place)
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert any(what in sentence and "attempts.jsonl, line" in sentence for sentence in skipped)
-    assert kind in {finding.kind for finding in audit(ledger).findings}
+    assert kind in {finding.kind for finding in audit(four_packed).findings}
 
 
 def test_two_values_of_one_name_are_not_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +273,7 @@ def test_notes_move_along_and_are_read(ledger: Ledger) -> None:
     assert not ledger.place.experiments_directory.exists()
     assert packed.notes_lines(ledger.place) == [NOTE]
     assert packed_file(ledger).read_text().splitlines()[-1] == NOTE
-    commit_all(ledger)
+    commit(ledger)
     packed_file(ledger).unlink()
     assert packed.notes_lines(ledger.place) == [NOTE]
     ledger.place.experiments_directory.mkdir()
@@ -335,7 +316,7 @@ def test_damage_that_differs_from_the_log_is_found(ledger: Ledger) -> None:
 def test_killed_at_every_change_of_a_file_nothing_is_lost(ledger: Ledger, contest: Path, tmp_path: Path) -> None:
     four_attempts(ledger)
     (ledger.place.experiments_directory / "notes.jsonl").write_text(f"{NOTE}\n")
-    commit_all(ledger, "all files")
+    commit(ledger, "all files")
     git(contest, "update-ref", "-d", ledger.place.log_ref)
     expected = sorted(value_text(path.read_bytes()) for path in ledger.place.experiments_directory.glob("*.json"))
     for moment in range(200):
@@ -384,20 +365,18 @@ def _killed(contest: Path, moment: int) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
-def test_rows_come_from_the_head_of_a_line(ledger: Ledger) -> None:
-    four_attempts(ledger)
-    pack(ledger.place)
-    git(ledger.place.root, "update-ref", "-d", ledger.place.log_ref)
-    lines = packed_file(ledger).read_bytes().splitlines()
+def test_rows_come_from_the_head_of_a_line(four_packed: Ledger) -> None:
+    git(four_packed.place.root, "update-ref", "-d", four_packed.place.log_ref)
+    lines = packed_file(four_packed).read_bytes().splitlines()
     at, line = next((at, line) for at, line in enumerate(lines) if line.startswith(b'{"number":2,'))
     attempt_at = line.index(b'"attempt":')
     lines[at] = line[:attempt_at] + b'"attempt":"nothing"}'
-    packed_file(ledger).write_bytes(b"\n".join(lines) + b"\n")
-    rows, skipped = history.rows(ledger.place)
+    packed_file(four_packed).write_bytes(b"\n".join(lines) + b"\n")
+    rows, skipped = history.rows(four_packed.place)
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert skipped == ()
     assert all(isinstance(row, Row) for row in rows)
-    assert any(finding.kind == "corrupt-record" for finding in audit(ledger).findings)
+    assert any(finding.kind == "corrupt-record" for finding in audit(four_packed).findings)
 
 
 def test_the_summary_counts() -> None:

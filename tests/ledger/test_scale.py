@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from evidence_examples import evidence
 from ledger_fixtures import LATER_KEY, NAIVE, attempt, note, row
+from narrowing import present
 
 from harness.judge.key import key_digest
 from harness.ledger import scale
@@ -30,22 +31,19 @@ def later(of: Attempt, seconds: float | None, **changes: Any) -> Note:
 
 
 def scaled(rows: tuple[Row, ...], notes: tuple[Note, ...]) -> list[tuple[float | None, str]]:
-    on = scale.scale_of(rows, notes, 2)
-    assert on is not None
+    on = present(scale.scale_of(rows, notes, 2))
     return [(scaled.row.seconds, scaled.why_unknown) for scaled in scale.on_scale(rows, notes, on)]
 
 
 def test_without_notes_the_scale_is_that_of_the_champion() -> None:
-    on = scale.scale_of(ROWS, (), 2)
-    assert on is not None
+    on = present(scale.scale_of(ROWS, (), 2))
     assert (on.key_digest, on.accepted, on.timed) == (ROWS[1].key_digest, 2, 2)
     assert scaled(ROWS, ()) == [(4e-3, ""), (2e-3, ""), (3e-3, "")]
 
 
 def test_a_time_of_the_champion_under_a_new_key_makes_that_the_scale() -> None:
     notes = (later(ATTEMPTS[1], 2.5e-3),)
-    on = scale.scale_of(ROWS, notes, 2)
-    assert on is not None
+    on = present(scale.scale_of(ROWS, notes, 2))
     assert (on.key_digest, on.accepted, on.timed) == (key_digest(LATER_KEY), 2, 1)
     assert scaled(ROWS, notes) == [(None, NOT_YET), (2.5e-3, ""), (None, NOT_YET)]
 
@@ -53,9 +51,7 @@ def test_a_time_of_the_champion_under_a_new_key_makes_that_the_scale() -> None:
 def test_ratios_are_those_of_times_on_the_scale_and_recorded_ones_elsewhere() -> None:
     rows = (*ROWS[:2], replace(ROWS[2], time_ratio=1.5))
     notes = (later(ATTEMPTS[0], 5e-3), later(ATTEMPTS[1], 2.5e-3))
-    on = scale.scale_of(rows, notes, 2)
-    assert on is not None
-    on_scale = scale.on_scale(rows, notes, on)
+    on_scale = scale.on_scale(rows, notes, present(scale.scale_of(rows, notes, 2)))
     assert on_scale[1].row.time_ratio == pytest.approx(0.5)
     assert (on_scale[2].row.seconds, on_scale[2].row.time_ratio) == (None, 1.5)
     assert [scaled.then for scaled in on_scale] == list(rows)
@@ -77,9 +73,7 @@ def test_another_chip_or_source_keeps_its_own_figures() -> None:
     other = replace(ROWS[2], chip="v6e", key_digest="of v6e")
     rows = (*ROWS[:2], other)
     notes = (later(ATTEMPTS[1], 2.5e-3), later(ATTEMPTS[0], 5e-3))
-    on = scale.scale_of(rows, notes, 2)
-    assert on is not None
-    assert scale.on_scale(rows, notes, on)[2].row == other
+    assert scale.on_scale(rows, notes, present(scale.scale_of(rows, notes, 2)))[2].row == other
 
 
 def test_what_is_untimed_is_one_row_a_kernel_the_newest_first() -> None:

@@ -49,17 +49,9 @@ class Server:
         assert answer["status"] != 5, answer["events"][-1][-1]
         return answer
 
-    def obey(
-        self,
-        contest: Path,
-        action: str,
-        fault: str = "none",
-        at: int = 1,
-        before: str = "",
-        command: Sequence[str] = COMMIT,
-    ) -> Answer:
+    def obey(self, contest: Path, action: str, *words: Any, **more: Any) -> Answer:
         """Sends an order and returns the answer."""
-        self.send(contest, action, fault, at, before, command)
+        self.send(contest, action, *words, **more)
         return self.answer()
 
     def close(self) -> None:

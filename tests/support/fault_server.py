@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ledger_fixtures import SETTING, git, note, ready, revocation
+from ledger_fixtures import SETTING, git, note, ready, recovered, revocation
 
 from harness.candidate import Candidate
 from harness.errors import RatchetError
@@ -58,13 +58,6 @@ def notes(contest: Path) -> None:
         for seconds in (2e-3, 1e-3):
             ledger.keep_notes([note(history.attempt(ledger.place, 1), seconds)])
         ledger.log_notes()
-
-
-def recover(contest: Path) -> None:
-    """The first step of the next command."""
-    ledger = Ledger.open(contest)
-    with ledger.lock():
-        ledger.recover()
 
 
 class Injector:
@@ -147,7 +140,7 @@ def obey(order: dict[str, Any], report: int) -> int:
     os.environ["RATCHET_PID"] = str(os.getpid())
     Injector(order, report)
     try:
-        action = {"recover": recover, "revoke": revoke, "notes": notes}.get(order["action"])
+        action = {"recover": recovered, "revoke": revoke, "notes": notes}.get(order["action"])
         action(contest) if action else attempt(contest, order["action"])
     except RatchetError as error:
         os.write(report, json.dumps(["error", error.kind, str(error)]).encode() + b"\n")

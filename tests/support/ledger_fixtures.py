@@ -125,9 +125,14 @@ def into_repository(folder: Path, subject: str) -> Path:
     """Makes a repository of the folder, with one commit of all its files."""
     git(folder, "init", "-q", "-b", "main")
     identify(folder)
+    commit_all(folder, subject)
+    return folder
+
+
+def commit_all(folder: Path, subject: str) -> None:
+    """Commits all files of a repository as they are."""
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", subject)
-    return folder
 
 
 def candidate(contest: Path, bq: int) -> bytes:
@@ -263,8 +268,7 @@ def mess(contest: Path) -> None:
     (contest / ".gitignore").write_text("*.ignored\n")
     for name in ("staged", "edited", "removed", "renamed", "stashed", "assumed", "gone", "mode"):
         (contest / name).write_text(f"{name}\n" * 5)
-    git(contest, "add", "-A")
-    git(contest, "commit", "-qm", "more of the user's own")
+    commit_all(contest, "more of the user's own")
     (contest / "stashed").write_text("stashed\n")
     git(contest, "stash", "-q")
     (contest / "staged").write_text("staged\n")
@@ -295,6 +299,13 @@ def without_ours(state: dict[str, Any]) -> dict[str, Any]:
         else [record for record in value.split("\0") if not ours(record)]
         for name, value in state.items()
     }
+
+
+def recovered(contest: Path) -> tuple[str, ...]:
+    """The sentences of the recovery with which the next command begins."""
+    ledger = Ledger.open(contest)
+    with ledger.lock():
+        return ledger.recover()
 
 
 def numbers(ledger: Ledger, limit: int | None = None) -> list[int]:

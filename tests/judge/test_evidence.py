@@ -3,51 +3,29 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
-from planted import CHANGING, MEDIUM, NAIVE, POLICY, ROWS, SMALL, V5E, naive, norm
+from narrowing import present
+from planted import CHANGING, MEDIUM, NAIVE, POLICY, ROWS, SMALL, V5E, naive, norm, request
+from refusals import assert_failed, refused
 
-from harness.candidate import Candidate
 from harness.errors import RatchetError, UsageError
-from harness.hardware import Chip, chip
-from harness.judge import simulate
+from harness.hardware import chip
 from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.request import Listener, Request
+from harness.judge.evaluate.request import Listener
 from harness.judge.evaluate.timing import paired_benchmark
 from harness.operators import Attention, Problem
 from harness.operators.space import DRAWN
-from harness.records import Draw, Evidence, Failure, PairedBenchmark, Policy, Trace
+from harness.records import Evidence, Failure, PairedBenchmark, Trace
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 KERNELS = Path(__file__).parents[1] / "fixtures" / "kernels"
 
 
-def evaluated(
-    contest: Path,
-    kernel: str,
-    *,
-    work: str = "0001",
-    problem: Problem = SMALL,
-    policy: Policy = POLICY,
-    on: str | None = None,
-    draws: tuple[Draw, ...] = (),
-    on_chip: Chip = V5E,
-) -> Evidence:
-    return evaluation.evaluate(
-        Request(
-            directory=contest,
-            candidate=Candidate(text=kernel.encode()),
-            problem=problem,
-            chip=on_chip,
-            policy=policy,
-            work=contest / "profile_data" / work,
-            simulate=simulate.run,
-            on=on,
-            draws=draws,
-        )
-    )
+def evaluated(contest: Path, kernel: str, *, problem: Problem = SMALL, **changes: Any) -> Evidence:
+    return evaluation.evaluate(request(contest, kernel, problem, **changes))
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +63,13 @@ def test_counters_of_all_levels(good: Evidence) -> None:
     assert (good.hlo.copy, good.hlo.dot, good.hlo.custom_call) == (0, 0, 1)
     assert good.mosaic is not None
     assert (good.mosaic.matmul, good.mosaic.exp, good.mosaic.reduction) == (2, 2, 2)
-    assert good.simulation is not None
-    assert good.simulation.static_bundles > 100
+    assert present(good.simulation).static_bundles > 100
 
 
 def test_the_simulated_latency_is_above_the_floor_of_the_matrix_unit(good: Evidence) -> None:
     assert good.latency is not None
     assert good.latency.source == "simulated"
-    assert good.latency.seconds is not None
-    assert good.latency.seconds > MEDIUM.work().matmul_flops / V5E.peak_bf16_flops_per_second
+    assert present(good.latency.seconds) > MEDIUM.work().matmul_flops / V5E.peak_bf16_flops_per_second
 
 
 def test_the_files_that_are_kept(contest: Path, good: Evidence) -> None:
@@ -166,9 +142,7 @@ WRONG = {
 def test_a_wrong_answer_is_refused_with_its_worst_element(contest: Path, name: str) -> None:
     kind, edits = WRONG[name]
     result = evaluated(contest, naive(*edits), work="wrong")
-    assert result.failure is not None
-    assert (result.failure.stage, result.failure.kind) == ("correctness", kind)
-    assert "o[" in result.failure.message
+    assert_failed(result.failure, "correctness", kind, "o[")
     assert any(not check.passed for check in result.checks)
 
 
@@ -176,8 +150,7 @@ def test_a_wrong_answer_is_refused_with_its_worst_element(contest: Path, name: s
 @pytest.mark.parametrize(("file", "kind"), [("unsynchronised.py", "race"), ("past_the_end.py", "out-of-bounds")])
 def test_unsafe_memory_accesses_are_refused(contest: Path, file: str, kind: str) -> None:
     result = evaluated(contest, (KERNELS / file).read_text(), work="unsafe")
-    assert result.failure is not None
-    assert (result.failure.stage, result.failure.kind) == ("correctness", kind)
+    assert_failed(result.failure, "correctness", kind)
 
 
 @pytest.mark.long
@@ -194,10 +167,9 @@ def test_vmem_exceeded_is_the_compilers_own_sentence(contest: Path) -> None:
         ),
     )
     result = evaluated(contest, greedy, work="greedy")
-    assert result.failure is not None
-    assert (result.failure.stage, result.failure.kind) == ("compile", "vmem-exceeded")
-    assert result.failure.message.startswith("Scoped allocation with size 32")
-    assert "limit 16.00M" in result.failure.message
+    assert_failed(result.failure, "compile", "vmem-exceeded")
+    assert present(result.failure).message.startswith("Scoped allocation with size 32")
+    assert "limit 16.00M" in present(result.failure).message
 
 
 @pytest.mark.long
@@ -209,16 +181,13 @@ def test_what_the_compiler_cannot_do_is_a_named_failure(contest: Path) -> None:
         ("    weights = jnp.exp(scores - new_max)\n", f"    weights = jnp.exp(scores - new_max)\n    {narrow}")
     )
     result = evaluated(contest, adding, work="adding")
-    assert result.failure is not None
-    assert (result.failure.stage, result.failure.kind) == ("compile", "unsupported"), result.failure
-    assert "i8" in result.failure.message
+    assert_failed(result.failure, "compile", "unsupported", "i8")
 
 
 @pytest.mark.long
 def test_a_failed_trace_stops_everything_and_keeps_its_reason(contest: Path) -> None:
     result = evaluated(contest, naive(("BQ = 128\n", "BQ = = 128\n")), work="broken")
-    assert result.failure is not None
-    assert result.failure.kind == "syntax-error"
+    assert present(result.failure).kind == "syntax-error"
     assert (result.trace, result.hlo, result.latency, result.checks) == (None, None, None, ())
 
 
@@ -226,8 +195,7 @@ def test_a_failed_trace_stops_everything_and_keeps_its_reason(contest: Path) -> 
 def test_a_kernel_too_slow_for_the_policy_times_out(contest: Path) -> None:
     slow = naive(("import math\n", "import math\nimport time\ntime.sleep(60)\n"))
     result = evaluated(contest, slow, work="slow", policy=replace(POLICY, trace_seconds=5.0))
-    assert result.failure is not None
-    assert (result.failure.stage, result.failure.kind) == ("contract", "timeout")
+    assert_failed(result.failure, "contract", "timeout")
 
 
 @pytest.mark.long
@@ -235,20 +203,8 @@ def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> No
     def refuse(trace: Trace) -> NoReturn:
         raise RatchetError("identical-candidate", trace.fingerprint)
 
-    with pytest.raises(RatchetError) as refused:
-        evaluation.evaluate(
-            Request(
-                directory=contest,
-                candidate=Candidate(text=NAIVE.encode()),
-                problem=SMALL,
-                chip=V5E,
-                policy=POLICY,
-                work=contest / "profile_data" / "refused",
-                simulate=simulate.run,
-            ),
-            Listener(after_trace=refuse),
-        )
-    assert refused.value.kind == "identical-candidate"
+    with refused("identical-candidate"):
+        evaluation.evaluate(request(contest, NAIVE, SMALL, work="refused"), Listener(after_trace=refuse))
     assert not (contest / "profile_data" / "refused" / "scratch").exists()
 
 
@@ -258,8 +214,7 @@ def test_measured_on_the_cpu_and_a_paired_benchmark(contest: Path, good: Evidenc
     policy = replace(POLICY, measured_pairs=8)
     slower = evaluated(contest, NAIVE, work="0002-champion", problem=MEDIUM, policy=policy, on="cpu")
     assert slower.failure is None
-    assert slower.latency is not None
-    assert slower.latency.source == "measured cpu"
+    assert present(slower.latency).source == "measured cpu"
     assert slower.samples is not None
     assert len(slower.samples.host_seconds) == 8
     assert slower.samples.device_seconds == ()
@@ -315,21 +270,18 @@ def test_the_contest_itself(contest: Path, blocks: tuple[int, int]) -> None:
     kernel = naive(("BQ = 128\n", f"BQ = {blocks[0]}\n"), ("BKV = 256\n", f"BKV = {blocks[1]}\n"))
     result = evaluated(contest, kernel, problem=Attention(sequence=16384, head_dim=128), work="contest")
     assert result.failure is None
-    assert result.latency is not None
-    assert result.latency.seconds is not None
+    assert present(result.latency).seconds is not None
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [pytest.param("v4", marks=pytest.mark.slow), "v5p"])
 def test_a_good_kernel_passes_on_chips_of_two_cores(contest: Path, name: str) -> None:
-    result = evaluated(contest, norm(), work=name, problem=ROWS, on_chip=chip(name))
+    result = evaluated(contest, norm(), work=name, problem=ROWS, chip=chip(name))
     assert result.failure is None
-    assert result.latency is not None
-    assert result.latency.seconds is not None
+    assert present(result.latency).seconds is not None
 
 
 @pytest.mark.long
 def test_what_is_checked_is_what_was_compiled_whatever_changes_after_the_trace(contest: Path) -> None:
     result = evaluated(contest, CHANGING, work="changing", problem=MEDIUM)
-    assert result.failure is not None
-    assert (result.failure.stage, result.failure.kind) == ("correctness", "wrong-result")
+    assert_failed(result.failure, "correctness", "wrong-result")

@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import pytest
 from jax.profiler import ProfileData
 from loop_fixtures import PROJECT, into_repository, ratchet
-from planted import POLICY, ROOT
+from narrowing import present
+from planted import ROOT, request
+from refusals import assert_failed, refused
 
-from harness.candidate import Candidate, rewrite
+from harness.candidate import rewrite
 from harness.contest import load
-from harness.errors import RatchetError, UsageError
+from harness.errors import UsageError
 from harness.hardware import GPUS, chip, chip_of_device
-from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.certificate import certify
 from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.messages import CertifyRequest
-from harness.judge.evaluate.request import Request
 from harness.judge.evaluate.timing import device
 from harness.judge.evaluate.trace import kernels, normal_form
 from harness.judge.verdict import roofline
@@ -85,19 +85,8 @@ def evaluated(contest: Path, source: str, work: str, sequence: int = 384) -> Evi
     """The evidence of everything but the timing."""
     problem = load(contest).problem
     assert isinstance(problem, Attention)
-    return evaluation.evaluate(
-        Request(
-            directory=contest,
-            candidate=Candidate(text=source.encode()),
-            problem=replace(problem, sequence=sequence, kv_sequence=sequence),
-            chip=H100,
-            policy=POLICY,
-            work=contest / "profile_data" / work,
-            simulate=simulate.run,
-            on="cpu",
-            timed=False,
-        )
-    )
+    long = replace(problem, sequence=sequence, kv_sequence=sequence)
+    return evaluation.evaluate(request(contest, source, long, work=work, chip=H100, on="cpu", timed=False))
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +119,14 @@ def exported(source: str) -> jax.export.Exported:
     return program
 
 
-def request(contest: Path, good: Evidence, for_chip: Path | None = None) -> CertifyRequest:
+def certify_request(contest: Path, good: Evidence, for_chip: Path | None = None) -> CertifyRequest:
     """The certificate that the first attempt asked for; with another program for the chip."""
     work = contest / "profile_data"
-    assert good.trace is not None
     return CertifyRequest(
         program=str(work / "0001" / "candidate.traced"),
         for_chip=str(for_chip or work / "0001" / "candidate.cuda"),
         chip=H100,
-        trace=good.trace,
+        trace=present(good.trace),
         artifact=str(work / "again.cpu"),
         fill=None,
     )
@@ -174,8 +162,7 @@ def test_what_is_known_before_the_device(good: Evidence) -> None:
         "certificate",
         "measure",
     }
-    assert good.trace is not None
-    (call,) = good.trace.pallas_calls
+    (call,) = present(good.trace).pallas_calls
     assert call.grid == (2, 3)
     assert call.hbm_bytes is None
     assert roofline.traffic(good) == (None, "unknown")
@@ -205,14 +192,13 @@ def test_a_fingerprint_is_of_what_is_computed() -> None:
 @pytest.mark.slow
 def test_a_sum_that_is_not_rescaled_is_refused(contest: Path) -> None:
     result = evaluated(contest, kernel(*FEW_PROGRAMS, *NOT_RESCALED), "wrong", sequence=256)
-    assert result.failure is not None
-    assert (result.failure.stage, result.failure.kind) == ("correctness", "wrong-result")
+    assert_failed(result.failure, "correctness", "wrong-result")
 
 
 def test_the_program_of_another_kernel_is_noticed(contest: Path, good: Evidence, tmp_path: Path) -> None:
     # The other program has the same shapes and the same exponentials.
     program = exported(kernel(*NOT_RESCALED))
-    mixed = request(contest, good, for_chip=tmp_path / "candidate.cuda")
+    mixed = certify_request(contest, good, for_chip=tmp_path / "candidate.cuda")
     Path(mixed.for_chip).write_bytes(program.serialize())
     forged = normal_form.of_exported(str(program.mlir_module()))
     with pytest.raises(Rejected, match="to be the one that was traced, but they differ: "):
@@ -220,18 +206,17 @@ def test_the_program_of_another_kernel_is_noticed(contest: Path, good: Evidence,
 
 
 def test_a_false_report_of_the_program_is_noticed(contest: Path, good: Evidence) -> None:
-    assert good.trace is not None
-    (call,) = good.trace.pallas_calls
-    lied = replace(good.trace, pallas_calls=(replace(call, grid=(1, 3)),))
+    trace = present(good.trace)
+    (call,) = trace.pallas_calls
+    lied = replace(trace, pallas_calls=(replace(call, grid=(1, 3)),))
     with pytest.raises(Rejected, match=r"kernels of \[3\] grid steps as reported, got \[6\]"):
-        certify(replace(request(contest, good), trace=lied))
+        certify(replace(certify_request(contest, good), trace=lied))
 
 
 @pytest.mark.slow
 def test_programs_that_rely_on_their_order_are_a_race(contest: Path) -> None:
     result = evaluated(contest, kernel(*CARRIED), "carried")
-    assert result.failure is not None
-    assert (result.failure.stage, result.failure.kind) == ("correctness", "race")
+    assert_failed(result.failure, "correctness", "race")
     # The kernel is right if its grid is walked in order, as in the CPU reference program.
     assert all(check.passed for check in result.checks if check.mode in ("full", "reduced"))
 
@@ -239,8 +224,7 @@ def test_programs_that_rely_on_their_order_are_a_race(contest: Path) -> None:
 def test_only_the_form_that_can_be_checked_is_taken(contest: Path) -> None:
     plain = kernel(("        compiler_params=plgpu.CompilerParams(num_warps=WARPS, num_stages=STAGES),\n", ""))
     result = evaluated(contest, plain, "plain")
-    assert result.failure is not None
-    assert (result.failure.stage, result.failure.kind) == ("static", "not-triton")
+    assert_failed(result.failure, "static", "not-triton")
 
 
 def test_the_peer_is_right_as_far_as_a_cpu_can_tell(contest: Path) -> None:
@@ -261,9 +245,8 @@ def test_the_peer_is_right_as_far_as_a_cpu_can_tell(contest: Path) -> None:
 
 def test_the_device_has_to_be_there(contest: Path) -> None:
     assert device.source(H100, "cpu") == "measured cpu"
-    with pytest.raises(RatchetError, match="no simulator for GPUs; --on cpu") as simulated:
+    with refused("no-device", "no simulator for GPUs; --on cpu"):
         device.source(H100, "simulated")
-    assert simulated.value.kind == "no-device"
     for asked, other in ((H100, "tpu"), (chip("v5e"), "gpu")):
         with pytest.raises(UsageError, match=f"for a {asked.name}, got '{other}'"):
             device.source(asked, other)
@@ -325,9 +308,6 @@ def test_a_profile_that_is_not_understood_gives_no_device_seconds(tmp_path: Path
 def test_a_cache_may_hold_what_it_holds_and_no_more() -> None:
     work = load(EXAMPLE).problem.statement().work
     beyond = (work.minimum_hbm_bytes - H100.cache_bytes) / H100.hbm_bytes_per_second
-    assert not [
-        sentence for sentence in roofline.impossibilities(work, 1.01 * beyond, H100) if "inputs and outputs" in sentence
-    ]
-    assert [
-        sentence for sentence in roofline.impossibilities(work, 0.99 * beyond, H100) if "of them cached" in sentence
-    ]
+    slower, faster = (" ".join(roofline.impossibilities(work, share * beyond, H100)) for share in (1.01, 0.99))
+    assert "inputs and outputs" not in slower
+    assert "of them cached" in faster

@@ -3,15 +3,14 @@
 from pathlib import Path
 
 import pytest
-from planted import POLICY, ROOT, V5E, naive, norm
+from narrowing import present
+from planted import POLICY, ROOT, V5E, naive, norm, request
+from refusals import assert_failed, refused
 
 from harness import contest as contests
-from harness.candidate import Candidate
-from harness.errors import RatchetError
-from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
-from harness.judge.evaluate.request import Listener, Request
+from harness.judge.evaluate.request import Listener
 from harness.judge.verdict import decision, early_rejection
 from harness.loop import scaffold
 from harness.operators import Attention, AttentionBackward, Matmul, Member, QuantizedMatmul, RMSNorm, Suite
@@ -45,21 +44,9 @@ def judged(
     def is_slower(judged_evidence: Evidence) -> bool:
         return against is not None and early_rejection.is_slower(judged_evidence, against, POLICY, V5E)
 
-    result = evaluation.evaluate(
-        Request(
-            directory=contest,
-            candidate=Candidate(text=kernel.encode()),
-            problem=suite,
-            chip=V5E,
-            policy=POLICY,
-            work=contest / "profile_data" / "0001",
-            simulate=simulate.run,
-            on=on,
-            programs=SeenPrograms(directory=contest / "programs", judge="a judge"),
-        ),
-        Listener(is_slower=is_slower if against else None, progress=progress),
-    )
-    return result, begun
+    programs = SeenPrograms(directory=contest / "programs", judge="a judge")
+    listener = Listener(is_slower=is_slower if against else None, progress=progress)
+    return evaluation.evaluate(request(contest, kernel, suite, on=on, programs=programs), listener), begun
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +66,7 @@ def good(first: tuple[Evidence, list[str]]) -> Evidence:
 
 
 def seconds(evidence: Evidence) -> float:
-    assert evidence.latency is not None
-    assert evidence.latency.seconds is not None
-    return evidence.latency.seconds
+    return present(present(evidence.latency).seconds)
 
 
 def test_a_good_kernel_passes_at_every_member(good: Evidence) -> None:
@@ -118,9 +103,8 @@ def test_each_member_is_compiled_once_and_traced_before_any(first: tuple[Evidenc
 def test_a_kernel_that_is_right_at_one_member_only_fails(contest: Path) -> None:
     wrong = f"{FINISHED} * (1.5 if pl.num_programs(0) == 32 else 1)"
     result, _ = judged(contest, norm((FINISHED, wrong)))
-    assert result.failure is not None
-    assert result.failure.kind == "wrong-result"
-    assert result.failure.message.startswith("long: ")
+    assert_failed(result.failure, "correctness", "wrong-result")
+    assert present(result.failure).message.startswith("long: ")
     verdict = decision.decide(result, None, None, POLICY, V5E)
     assert verdict.outcome == "failed"
 
@@ -133,8 +117,7 @@ def test_a_shortcut_for_one_member_fails(contest: Path) -> None:
         "out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, w.reshape(1, columns))\n"
     )
     result, begun = judged(contest, norm((SHAPES, shortcut)))
-    assert result.failure is not None
-    assert result.failure.message.startswith("short: ")
+    assert present(result.failure).message.startswith("short: ")
     # The other member is only traced.
     assert [stage for stage in begun if stage.startswith("long")] == ["long trace"]
 
@@ -142,9 +125,8 @@ def test_a_shortcut_for_one_member_fails(contest: Path) -> None:
 @pytest.mark.slow
 def test_a_member_that_does_not_trace_ends_it_before_anything_is_compiled(contest: Path) -> None:
     result, begun = judged(contest, norm(("BR = 16", "BR = 128")))
-    assert result.failure is not None
-    assert result.failure.kind == "trace-error"
-    assert result.failure.message.startswith("short: ")
+    assert_failed(result.failure, "contract", "trace-error")
+    assert present(result.failure).message.startswith("short: ")
     assert begun == ["short trace"]
 
 
@@ -193,33 +175,22 @@ def test_forward_and_backward_are_one_suite(contest: Path, tmp_path: Path) -> No
     assert result.failure is None, result.failure
     assert [len(member.problem.outputs) for member in result.members] == [1, 3]
     lacking, _ = judged(folder, naive(), suite=suite)
-    assert lacking.failure is not None
-    assert lacking.failure.kind == "missing-kernel-fn"
-    assert lacking.failure.message.startswith("backward: expected kernel.py to define backward(q, k, v, o, lse, do)")
+    assert_failed(lacking.failure, "contract", "missing-kernel-fn")
+    assert present(lacking.failure).message.startswith(
+        "backward: expected kernel.py to define backward(q, k, v, o, lse, do)"
+    )
 
 
 def test_who_asks_after_the_trace_hears_of_all_members_at_once(contest: Path, good: Evidence) -> None:
     heard: list[Trace] = []
-    evaluation.evaluate(
-        Request(
-            directory=contest,
-            candidate=Candidate(text=norm().encode()),
-            problem=SUITE,
-            chip=V5E,
-            policy=POLICY,
-            work=contest / "profile_data" / "0002",
-            simulate=simulate.run,
-            checked=False,
-        ),
-        Listener(after_trace=heard.append),
-    )
+    asked = request(contest, norm(), SUITE, work="0002", checked=False)
+    evaluation.evaluate(asked, Listener(after_trace=heard.append))
     assert [trace.fingerprint for trace in heard] == [good.trace.fingerprint if good.trace else ""]
 
 
 def test_a_device_does_not_time_a_suite(contest: Path) -> None:
-    with pytest.raises(RatchetError, match="expected simulated times for a suite") as caught:
+    with refused("suite-not-timed", "expected simulated times for a suite"):
         judged(contest, norm(), on="cpu")
-    assert caught.value.kind == "suite-not-timed"
 
 
 @pytest.mark.parametrize(
@@ -287,6 +258,5 @@ def test_a_prepare_that_states_no_suite_is_refused(tmp_path: Path, members: str,
     suite = f"def problem():\n    from harness.operators import Member, Suite\n\n    return {returned}\n"
     (tmp_path / "prepare.py").write_text(f"{prepare}\n{suite}")
     (tmp_path / "kernel.py").write_text("")
-    with pytest.raises(RatchetError, match=message) as caught:
+    with refused("bad-prepare", message):
         contests.load(tmp_path)
-    assert caught.value.kind == "bad-prepare"

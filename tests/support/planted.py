@@ -4,12 +4,17 @@ import json
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from harness.candidate import Candidate
 from harness.hardware import Chip, chip
+from harness.judge import simulate
 from harness.judge.evaluate.messages import ShapesReply, ShapesRequest, TraceReply, TraceRequest
+from harness.judge.evaluate.request import Request
 from harness.loop import scaffold
-from harness.operators import Attention, Problem, RMSNorm
+from harness.operators import Attention, Problem, RMSNorm, Suite
 from harness.records import Failure, Policy
 from harness.sandbox import environment
 from harness.sandbox.child import Children
@@ -58,6 +63,20 @@ CHANGING = naive(
 def with_wrapper(body: str) -> str:
     """The contest's kernel, with `kernel_fn` replaced by one that may call the old one as `honest`."""
     return naive(("def kernel_fn(", "def honest(")) + "\n\ndef kernel_fn(q, k, v):\n" + body
+
+
+def request(contest: Path, kernel: str, problem: Problem | Suite, *, work: str = "0001", **changes: Any) -> Request:
+    """A request to evaluate a kernel for v5e under the default limits, in the folder `work` of the contest."""
+    whole = Request(
+        directory=contest,
+        candidate=Candidate(text=kernel.encode()),
+        problem=problem,
+        chip=V5E,
+        policy=POLICY,
+        work=contest / "profile_data" / work,
+        simulate=simulate.run,
+    )
+    return replace(whole, **changes)
 
 
 class Tracer:

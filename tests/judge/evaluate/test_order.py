@@ -10,12 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from planted import POLICY, ROWS, V5E, norm
+from narrowing import present
+from planted import POLICY, ROWS, V5E, norm, request
 
-from harness.candidate import Candidate
-from harness.judge import simulate
 from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.request import Listener, Request
+from harness.judge.evaluate.request import Listener
 from harness.judge.verdict import decision, early_rejection
 from harness.operators.space import DRAWN
 from harness.records import Draw, Evidence
@@ -47,19 +46,8 @@ def judged(
     is_slower: Callable[[Evidence], bool] | None = None,
     progress: Progress = lambda stage, state, seconds: None,
 ) -> Evidence:
-    return evaluation.evaluate(
-        Request(
-            directory=contest,
-            candidate=Candidate(text=kernel.encode()),
-            problem=ROWS,
-            chip=V5E,
-            policy=POLICY,
-            work=contest / "profile_data" / "0001",
-            simulate=simulate.run,
-            draws=draws,
-        ),
-        Listener(is_slower=is_slower, progress=progress),
-    )
+    asked = request(contest, kernel, ROWS, draws=draws)
+    return evaluation.evaluate(asked, Listener(is_slower=is_slower, progress=progress))
 
 
 def slowed(name: str, when: str, until: str) -> Progress:
@@ -150,36 +138,29 @@ def test_a_slower_candidate_is_rejected_without_the_full_shape(tmp_path: Path, c
     # The checks that ran, and those that did not, are together all checks.
     assert len(result.checks) + len(result.unchecked) == len(complete.checks)
     assert complete.unchecked == ()
-    assert complete.simulation is not None
-    assert complete.latency is not None
-    assert complete.latency.seconds is not None
+    latency = present(complete.latency)
+    half = present(latency.seconds) / 2
     faster = replace(
-        complete,
-        latency=replace(complete.latency, seconds=complete.latency.seconds / 2),
-        simulation=replace(complete.simulation, seconds=complete.latency.seconds / 2),
+        complete, latency=replace(latency, seconds=half), simulation=replace(present(complete.simulation), seconds=half)
     )
     verdict = decision.decide(result, faster, None, POLICY, V5E)
     assert verdict.outcome == "reject"
     assert f"slower, so only {len(result.checks)} of {len(complete.checks)} checks were run" in verdict.reasons[-1]
     # Such evidence serves nothing else: no win, no champion, no baseline.
-    slow = replace(result, latency=replace(complete.latency, seconds=complete.latency.seconds * 2))
-    assert decision.decide(result, slow, None, POLICY, V5E).outcome == "inconclusive"
-    assert decision.decide(complete, result, None, POLICY, V5E).outcome == "inconclusive"
-    assert decision.decide(result, complete, None, POLICY, V5E).outcome == "inconclusive"
+    slow = replace(result, latency=replace(latency, seconds=4 * half))
+    for candidate, champion in ((result, slow), (complete, result), (result, complete)):
+        assert decision.decide(candidate, champion, None, POLICY, V5E).outcome == "inconclusive"
     alone = decision.decide(result, None, None, POLICY, V5E)
     assert alone.outcome == "inconclusive"
     assert alone.reasons[0].startswith(f"checks of the candidate were not run ({len(result.unchecked)}), and nothing")
 
 
 def test_only_an_interval_wholly_above_the_champions_time_is_slower(complete: Evidence) -> None:
-    assert complete.simulation is not None
-    assert complete.latency is not None
-    assert complete.latency.seconds is not None
-    sigma = complete.simulation.relative_uncertainty
+    latency, sigma = present(complete.latency), present(complete.simulation).relative_uncertainty
     for factor, expected in ((1 / (1 - 1.1 * sigma), True), (1 / (1 - 0.9 * sigma), False), (1.0, False), (0.5, False)):
-        candidate = replace(complete, latency=replace(complete.latency, seconds=factor * complete.latency.seconds))
+        candidate = replace(complete, latency=replace(latency, seconds=factor * present(latency.seconds)))
         assert early_rejection.is_slower(candidate, complete, POLICY, V5E) is expected
-    unknown = replace(complete, latency=replace(complete.latency, seconds=None))
+    unknown = replace(complete, latency=replace(latency, seconds=None))
     assert not early_rejection.is_slower(unknown, complete, POLICY, V5E)
     assert not early_rejection.is_slower(complete, unknown, POLICY, V5E)
 

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from hostile import attack
-from planted import POLICY, ROWS, V5E, norm
+from narrowing import present
+from planted import POLICY, ROWS, norm, request
 
 from harness import files
-from harness.candidate import Candidate
-from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import Seen, SeenPrograms
-from harness.judge.evaluate.request import Listener, Request
+from harness.judge.evaluate.request import Listener
 from harness.records import Evidence, Failure, Policy
 from harness.sandbox import confinement
 
@@ -41,21 +40,8 @@ def judged(
         if state != "start":
             ended[stage] = state
 
-    result = evaluation.evaluate(
-        Request(
-            directory=contest,
-            candidate=Candidate(text=kernel.encode()),
-            problem=ROWS,
-            chip=V5E,
-            policy=policy,
-            work=contest / "profile_data" / "0001",
-            simulate=simulate.run,
-            programs=programs,
-            checked=checked,
-        ),
-        Listener(progress=progress),
-    )
-    return result, ended
+    asked = request(contest, kernel, ROWS, policy=policy, programs=programs, checked=checked)
+    return evaluation.evaluate(asked, Listener(progress=progress)), ended
 
 
 def dumps(contest: Path) -> dict[str, bytes]:
@@ -148,8 +134,7 @@ def test_a_wrong_program_that_was_seen_is_still_wrong(tmp_path: Path) -> None:
     assert screened.failure is None
     for _ in range(2):
         result, _ = judged(tmp_path, programs, WRONG)
-        assert result.failure is not None
-        assert result.failure.kind == "wrong-result"
+        assert present(result.failure).kind == "wrong-result"
 
 
 def test_compiler_flags_simulator_and_timing_tables_are_part_of_the_key(copied: tuple[SeenPrograms, str, Path]) -> None:
@@ -224,8 +209,7 @@ def kept_often(programs: SeenPrograms, key: str, work: Path, seen: Seen) -> None
 
 def test_two_processes_keep_and_read_the_same_at_once(copied: tuple[SeenPrograms, str, Path]) -> None:
     programs, key, work = copied
-    seen = programs.restored(key, work)
-    assert seen is not None
+    seen = present(programs.restored(key, work))
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=kept_often, args=(programs, key, work, seen)) for _ in range(2)]
     for writer in writers:
@@ -246,8 +230,7 @@ def test_two_processes_keep_and_read_the_same_at_once(copied: tuple[SeenPrograms
 
 def test_no_more_is_kept_than_the_limit_and_what_was_asked_for_stays(copied: tuple[SeenPrograms, str, Path]) -> None:
     programs, key, work = copied
-    seen = programs.restored(key, work)
-    assert seen is not None
+    seen = present(programs.restored(key, work))
     size = (programs.directory / f"{key}.program").stat().st_size
     small = replace(programs, most_bytes=3 * size + size // 2)
     # A temporary file that a killed process left behind.
@@ -271,8 +254,7 @@ def test_no_more_is_kept_than_the_limit_and_what_was_asked_for_stays(copied: tup
 
 def test_links_among_the_dumps_are_not_followed(copied: tuple[SeenPrograms, str, Path]) -> None:
     programs, key, work = copied
-    seen = programs.restored(key, work)
-    assert seen is not None
+    seen = present(programs.restored(key, work))
     (work / "dumps" / "link").symlink_to("/etc/passwd")
     programs.keep("a" * 64, work, seen.compiled, seen.simulation)
     assert [path.stem for path in programs.directory.iterdir()] == [key]
@@ -301,8 +283,7 @@ def test_a_candidate_reaches_nothing_of_it(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = files.cache_directory()
     assert folder == tmp_path / "cache" / "kernel-ratchet"
-    assert folder is not None
-    entry = folder / "programs" / f"{'0' * 64}.program"
+    entry = present(folder) / "programs" / f"{'0' * 64}.program"
     entry.parent.mkdir(parents=True)
     entry.write_bytes(b"as it was")
     for line in ("open({path!r}, 'wb')", "open({path!r}, 'rb')", "os.unlink({path!r})", "open({path!r} + '2', 'wb')"):

@@ -8,14 +8,13 @@ from pathlib import Path
 import jax
 import pytest
 import vmem_cases
-from planted import POLICY, V5E
+from planted import request
+from refusals import assert_failed
 from vmem_cases import CASES, STEPS, Call
 
-from harness.candidate import Candidate
 from harness.hardware import TPUS, chip
-from harness.judge import simulate
 from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.request import Listener, Request
+from harness.judge.evaluate.request import Listener
 from harness.judge.evaluate.trace import jaxprs, traffic, vmem
 from harness.loop import scaffold
 from harness.operators import Attention
@@ -90,21 +89,10 @@ def test_a_candidate_is_refused_without_the_compiler(tmp_path: Path) -> None:
     """Its blocks and the scratch that it keeps take 16.5 MiB, of 16."""
     ended: dict[str, str] = {}
     kernel = TEMPLATE.replace("BQ = 128", "BQ = 8192").replace("BKV = 256", "BKV = 512")
-    evidence = evaluation.evaluate(
-        Request(
-            directory=tmp_path,
-            candidate=Candidate(text=kernel.encode()),
-            problem=Attention(sequence=16384, head_dim=128),
-            chip=V5E,
-            policy=POLICY,
-            work=tmp_path / "work",
-            simulate=simulate.run,
-            checked=False,
-        ),
-        Listener(progress=lambda stage, state, _: ended.update({stage: state})),
-    )
-    assert evidence.failure is not None
-    assert (evidence.failure.stage, evidence.failure.kind) == ("compile", "vmem-exceeded")
-    assert "needs 16.50 MiB of VMEM at least (8.50 for its blocks, 8.00 for scratch" in evidence.failure.message
+    asked = request(tmp_path, kernel, Attention(sequence=16384, head_dim=128), checked=False)
+    listener = Listener(progress=lambda stage, state, _: ended.update({stage: state}))
+    evidence = evaluation.evaluate(asked, listener)
+    words = "needs 16.50 MiB of VMEM at least (8.50 for its blocks, 8.00 for scratch"
+    assert_failed(evidence.failure, "compile", "vmem-exceeded", words)
     assert ended["compile"] == "vmem-exceeded"
-    assert not list((tmp_path / "work" / "dumps").iterdir())
+    assert not list((asked.work / "dumps").iterdir())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rooms import source_files
 
 import harness
 from harness import contest as contests
@@ -80,12 +81,6 @@ def moved_by(file: Path, loaded_contests: dict[str, contests.Contest], before: d
     timing = {name for name in loaded_contests if after[name].timed != before[name].timed}
     checks = {name for name in loaded_contests if after[name].checks != before[name].checks}
     return frozenset(timing), frozenset(checks)
-
-
-def source_files() -> list[Path]:
-    """Every file of the harness, but for planted candidates and templates, which are kernels."""
-    left_out = {"candidates", "templates", "existing"}
-    return [path for path in sorted(PACKAGE.rglob("*.py")) if not left_out & set(path.parts)]
 
 
 def words(moved: frozenset[str], everything: frozenset[str]) -> str:

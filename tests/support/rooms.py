@@ -43,21 +43,15 @@ FLOORS = {
 # Walls within the floors: lower parts that a part may not import, with the reason.
 WALLS = {
     "workbench": {
-        "advice": "it serves people who never run the ratchet",
-        "judge.verdict": "it serves people who never run the ratchet",
-        "judge.evaluate": "it serves people who never run the ratchet",
-        "judge.key": "it serves people who never run the ratchet",
+        **dict.fromkeys(
+            ("advice", "judge.verdict", "judge.evaluate", "judge.key"), "it serves people who never run the ratchet"
+        ),
         "judge.simulate": "it shows what a profiler saw",
     },
-    "render": {
-        "dumps": "it turns records into text",
-        "operators": "it turns records into text",
-        "sandbox": "it turns records into text",
-        "judge.simulate": "it turns records into text",
-        "judge.evaluate": "it turns records into text",
-        "judge.verdict": "it turns records into text",
-        "judge.key": "it turns records into text",
-    },
+    "render": dict.fromkeys(
+        ("dumps", "operators", "sandbox", *(f"judge.{room}" for room in ("simulate", "evaluate", "verdict", "key"))),
+        "it turns records into text",
+    ),
     "judge.verdict": {"sandbox": "it decides from records alone", "dumps": "it decides from records alone"},
     "operators": {"dumps": "a problem knows no compiler"},
 }

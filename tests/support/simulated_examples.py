@@ -1,18 +1,39 @@
 """Saved schedules, simulated, and the conditions that every result must satisfy."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from narrowing import present
 from schedule_examples import NEWEST, unpack
 
 from harness.hardware import chip
 from harness.hlo.evaluation import Values
 from harness.judge import simulate
 from harness.records import Simulation
+from harness.sandbox import environment
 
 SMALL = "v5e-128x256-2048"
 SMALL_STEPS = 16 * 8
+
+
+def compiled(script: Path, *arguments: str, name: str, folder: Path, with_lines: bool = True) -> str:
+    """The output of a script that compiles for the chip of that name; the compiler's dumps lie in `folder`/dumps."""
+    work = folder / "work" / "compiler"
+    work.mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        cwd=work,
+        env=environment.compiling(chip(name), with_lines=with_lines),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 def run(
@@ -28,23 +49,20 @@ def run(
 
 def assert_possible(result: Simulation) -> None:
     """No unit beyond its slots or its time, no bytes above the bandwidth, and parts that sum to the total."""
-    assert result.cycles is not None
-    assert result.seconds is not None
+    seconds, breakdown = present(result.seconds), present(result.breakdown)
     parts = result.bundle_cycles + result.dma_wait_cycles + result.unit_stall_cycles + result.launch_cycles
     assert parts == result.cycles
     assert min(result.dma_wait_cycles, result.unit_stall_cycles, result.launch_cycles) >= 0
-    assert result.seconds == result.cycles / result.clock_hz
-    assert result.breakdown is not None
-    assert result.breakdown.cycles == result.cycles
-    assert sum(line.cycles for line in result.breakdown.lines) == result.cycles
+    assert seconds == present(result.cycles) / result.clock_hz
+    assert breakdown.cycles == result.cycles
+    assert sum(line.cycles for line in breakdown.lines) == result.cycles
     for unit in result.units:
         assert 0 <= unit.executed_slots <= unit.offered_slots, unit.name
-        assert unit.busy_cycles is None or unit.busy_cycles <= result.cycles
+        assert unit.busy_cycles is None or unit.busy_cycles <= present(result.cycles)
     hardware = chip(result.chip)
-    assert result.mxu_flops is not None
-    assert result.mxu_flops <= hardware.peak_bf16_flops_per_second * result.seconds
+    assert present(result.mxu_flops) <= hardware.peak_bf16_flops_per_second * seconds
     moved = result.hbm_read_bytes + result.hbm_written_bytes
-    assert moved <= hardware.hbm_bytes_per_second * result.seconds
+    assert moved <= hardware.hbm_bytes_per_second * seconds
 
 
 def longer(factor: int) -> Callable[[str], str]:

@@ -1,16 +1,16 @@
 """Small kernels that the real compiler compiles for every chip, and what the simulator makes of them."""
 
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from narrowing import present
+from refusals import refused
+from simulated_examples import compiled
 
 from harness import contest as contests
 from harness.chips.row import Chip
 from harness.dumps.llo import read_module
-from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.evaluate.compile.topology import described_device
 from harness.judge.simulate.module import run_module
@@ -27,18 +27,7 @@ CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
 
 def simulated(kernel: str, name: str, folder: Path) -> Simulation:
     """The simulation of a kernel of compiled_kernels.py, compiled now for the chip of that name."""
-    work = folder / kernel / "work" / "compiler"
-    work.mkdir(parents=True)
-    done = subprocess.run(
-        [sys.executable, str(SUPPORT / "compiled_kernels.py"), kernel, name],
-        cwd=work,
-        env=environment.compiling(chip(name)),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    compiled(SUPPORT / "compiled_kernels.py", kernel, name, name=name, folder=folder / kernel)
     return run_module(read_module(folder / kernel / "dumps"), chip(name))
 
 
@@ -57,20 +46,19 @@ def test_a_template_runs_each_step_of_its_grid_once(template: str, name: str, tm
     scaffold.scaffold(tmp_path, template, (("CHIP", f'"{name}"'),))
     contest = contests.load(tmp_path)
     evidence = Bench(contest=contest, on="simulated", checked=False, reuses=False).judge(contest.candidate(), "work")
-    assert evidence.trace is not None
-    assert evidence.simulation is not None
-    assert evidence.simulation.executed_steps == sum(call.steps for call in evidence.trace.pallas_calls)
+    steps = sum(call.steps for call in present(evidence.trace).pallas_calls)
+    assert present(evidence.simulation).executed_steps == steps
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHIPS)
 def test_the_only_result_lies_in_memory_that_was_handed_over(name: str, tmp_path: Path) -> None:
-    copied, in_place = (simulated(kernel, name, tmp_path) for kernel in ("updated", "updated in place"))
-    assert copied.hbm_written_bytes is not None
-    assert in_place.hbm_written_bytes is not None
+    copied, in_place = (
+        present(simulated(kernel, name, tmp_path).hbm_written_bytes) for kernel in ("updated", "updated in place")
+    )
     cache, rows = 2048 * 512 * 4, 256 * 512 * 4
-    assert copied.hbm_written_bytes - in_place.hbm_written_bytes == pytest.approx(cache, rel=0.01)
-    assert in_place.hbm_written_bytes < 2.1 * rows
+    assert copied - in_place == pytest.approx(cache, rel=0.01)
+    assert in_place < 2.1 * rows
 
 
 @pytest.mark.slow
@@ -83,6 +71,5 @@ def test_a_device_of_other_cores_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     single: Chip = dataclasses.replace(chip("v5p"), cores=1)
     for variable, value in environment.compiling(chip("v5p")).items():
         monkeypatch.setenv(variable, value)
-    with pytest.raises(RatchetError, match="expected a device of 1 core") as refused:
+    with refused("wrong-topology", "expected a device of 1 core"):
         described_device(single)
-    assert refused.value.kind == "wrong-topology"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from narrowing import present
 from schedule_examples import NEEDS_MORE, NEWEST, SCHEDULES, unpack
 from simulated_examples import SMALL, SMALL_STEPS, run
 
@@ -28,8 +29,7 @@ REGISTER_BYTES = 8 * 128 * 4
 
 
 def taken_apart(result: Simulation) -> CycleBreakdown:
-    assert result.breakdown is not None
-    return result.breakdown
+    return present(result.breakdown)
 
 
 def cycles(breakdown: CycleBreakdown, kind: PartKind, name: str | None = None) -> float:
@@ -110,8 +110,7 @@ def test_a_planted_spill_is_found_with_its_line_and_bytes(tmp_path: Path) -> Non
     lines = []
 
     def spill(text: str) -> str:
-        product = re.search(r"%v\d+_(v\d+) = vmul\.f32[^;}]*loc\(\"kernel\.py\":(\d+)", text)
-        assert product is not None
+        product = present(re.search(r"%v\d+_(v\d+) = vmul\.f32[^;}]*loc\(\"kernel\.py\":(\d+)", text))
         lines.append(int(product[2]))
         end = text.index("}", text.index("\n", product.end()))
         return f"{text[:end]} ;;  %0 = vst [vmem:[#allocation99_spill] sm:$0xff] %v0_{product[1]}{text[end:]}"

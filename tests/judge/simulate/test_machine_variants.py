@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from evidence_examples import V5E, evidence, resimulated
+from narrowing import present
+from refusals import assert_failed
 from schedule_examples import NEWEST, unpack
 
 from harness import chips
@@ -34,11 +36,8 @@ from harness.records import (
 pytestmark = pytest.mark.long
 
 CHAMPION, CANDIDATE = evidence(2.16e-3), evidence(1.9e-3)
-assert CANDIDATE.trace is not None
-assert CANDIDATE.latency is not None
-assert CANDIDATE.simulation is not None
 MACHINES = NOMINAL, *machine_variants.doubts(V5E)
-TRACE, LATENCY, SIMULATION = CANDIDATE.trace, CANDIDATE.latency, CANDIDATE.simulation
+TRACE, LATENCY, SIMULATION = present(CANDIDATE.trace), present(CANDIDATE.latency), present(CANDIDATE.simulation)
 
 
 def judged(again: tuple[Resimulation, ...], candidate: Evidence = CANDIDATE) -> tuple[str, str]:
@@ -101,9 +100,7 @@ def test_branches_are_taken_the_other_way_where_they_were_assumed(tmp_path: Path
     most, least = machine_variants.seconds_on(dumps, V5E, names=names)
     timing_tables.write_assumption(dumps, "never")
     assert machine_variants.seconds_on(dumps, V5E, names=names) == (least, most)
-    assert least is not None
-    assert most is not None
-    assert least < most
+    assert present(least) < present(most)
 
 
 def test_only_a_gain_is_worth_the_runs() -> None:
@@ -124,9 +121,7 @@ def test_what_goes_wrong_where_the_schedule_is_executed_fails(kind: OffenceKind)
     offence = Offence(kind=kind, op="naive.1", what="what is wrong", line="kernel.py:3", count=2)
     wrong = replace(CANDIDATE, simulation=replace(SIMULATION, offences=(offence,)))
     verdict = decide(wrong, None, None, Policy(), V5E)
-    assert verdict.failure is not None
-    assert (verdict.failure.stage, verdict.failure.kind) == ("latency", kind)
-    assert "what is wrong in naive.1 at kernel.py:3 (2 times)" in verdict.failure.message
+    assert_failed(verdict.failure, "latency", kind, "what is wrong in naive.1 at kernel.py:3 (2 times)")
 
 
 @pytest.mark.parametrize(
@@ -163,9 +158,7 @@ def test_a_pair_is_simulated_under_every_doubt(tmp_path: Path) -> None:
     ratios = {run.name: run.time_ratio for run in runs}
     lowest = next(name for name in MACHINES if name.startswith("dma_latency_seconds"))
     nominal, faster = ratios[NOMINAL], ratios[lowest]
-    assert nominal is not None
-    assert faster is not None
-    assert nominal < faster
+    assert present(nominal) < present(faster)
     assert len({run.champion_seconds for run in runs}) > 5
 
 
@@ -203,13 +196,7 @@ def test_fitted_constants_are_doubted_to_the_ends_of_their_intervals(name: str) 
 @pytest.mark.parametrize("name", ["v4", "v5e", "v5p", "v6e", "v7x"])
 def test_what_was_read_off_schedules_is_doubted_both_ways(name: str) -> None:
     machine, doubts = machine_of(chip(name)), machine_variants.doubts(chip(name))
-    for constant in (
-        "matmul_latency_cycles",
-        "push_cycles",
-        "xlu_cycles",
-        "permute_latency_cycles",
-        "eup_latency_cycles",
-    ):
+    for constant in (f"{name}_cycles" for name in ("matmul_latency", "push", "xlu", "permute_latency", "eup_latency")):
         values = [getattr(doubt, constant) for doubt in doubts.values()]
         today = getattr(machine, constant)
         assert min(values) < today < max(values), constant
@@ -236,17 +223,13 @@ def test_what_xla_keeps_in_vmem_is_no_traffic(compiler: str, tmp_path: Path) -> 
     simulated = replace(CANDIDATE, problem=problem, trace=trace, simulation=run, latency=latency)
     figures = report(simulated, V5E)
     assert (figures.hbm_bytes, figures.traffic_source) == (2 * once, "simulated DMA")
-    assert run.seconds is not None
-    assert figures.bandwidth_util == pytest.approx(2 * once / V5E.hbm_bytes_per_second / run.seconds)
-    assert figures.bandwidth_util is not None
-    assert figures.bandwidth_util < 1 < 2 * figures.bandwidth_util
+    assert figures.bandwidth_util == pytest.approx(2 * once / V5E.hbm_bytes_per_second / present(run.seconds))
+    assert present(figures.bandwidth_util) < 1 < 2 * present(figures.bandwidth_util)
     assert decide(simulated, None, None, Policy(), V5E).outcome == "accept"
     # The same program, said to move twice as much in the same time.
     more = replace(simulated, simulation=replace(run, hbm_read_bytes=3 * once))
     verdict = decide(more, None, None, Policy(), V5E)
-    assert verdict.failure is not None
-    assert verdict.failure.kind == "impossible"
-    assert "of the 819.0 GB/s that a v5e has" in verdict.failure.message
+    assert_failed(verdict.failure, "latency", "impossible", "of the 819.0 GB/s that a v5e has")
 
 
 def test_links_are_doubted_where_there_are_several_chips() -> None:
@@ -259,6 +242,4 @@ def test_links_are_doubted_where_there_are_several_chips() -> None:
         "links: hop_seconds x2.0",
     }
     slower, believed = several["links: reached_share x0.9"].links, chips.row("v5e").links
-    assert slower is not None
-    assert believed is not None
-    assert slower.reached_bytes_per_second == pytest.approx(0.9 * believed.reached_bytes_per_second)
+    assert present(slower).reached_bytes_per_second == pytest.approx(0.9 * present(believed).reached_bytes_per_second)

@@ -5,11 +5,13 @@ import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from naive_attention import QUOTIENTS
+from narrowing import present
 from schedule_examples import NEWEST, unpack
 from simulated_examples import assert_possible, run
 
@@ -44,12 +46,9 @@ def test_a_causal_kernel_computes_the_blocks_that_its_table_names(tmp_path: Path
     full = run("v6e-full-4096", tmp_path / "full")
     causal = run("v6e-causal-4096", tmp_path / "causal")
     assert (full.unknown, causal.unknown) == ((), ())
-    assert full.mxu_flops is not None
-    assert full.cycles is not None
-    assert causal.cycles is not None
     # 16 x 16 blocks, of which 16 x 17 / 2 are on or below the diagonal.
-    assert causal.mxu_flops == full.mxu_flops * 136 // 256
-    assert 0.5 < causal.cycles / full.cycles < 0.7
+    assert causal.mxu_flops == present(full.mxu_flops) * 136 // 256
+    assert 0.5 < present(causal.cycles) / present(full.cycles) < 0.7
     assert causal.hbm_read_bytes < full.hbm_read_bytes
     assert_possible(causal)
 
@@ -71,11 +70,8 @@ def test_a_table_can_be_handed_in(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     text = unpack(NEWEST, "v6e-causal-4096", tmp_path / "plain")
     hlo = next(text.glob("*hlo.txt")).read_text()
-    match = re.search(r"%(\S+) = s32\[16,16\]\S* constant", hlo)
-    assert match is not None
-    named = match[1]
-    whole = Tables(parse.read(hlo)).values(named)
-    assert whole is not None
+    named = present(re.search(r"%(\S+) = s32\[16,16\]\S* constant", hlo))[1]
+    whole = present(Tables(parse.read(hlo)).values(named))
     directory = unpack(NEWEST, "v6e-causal-4096", tmp_path / "open", as_parameter, where=HLO)
     for path in directory.glob("*TLP*final_bundles*"):
         path.write_text(path.read_text().replace(named, "table"))
@@ -153,6 +149,8 @@ def module(
     return cores[0].cycles, tuple((op.schedule.name, op.calls) for op in cores[0].ops), cores[0].reason
 
 
+# The delay slots of a branch.
+_SLOTS = ("",) * 4
 TRANSFER = "%2 = dma.hbm_to_vmem (%p1_p1), %s1_s1, 64, %s1_s2, %s1_s3"
 CALL = "%1 = inlined_call /* %{0} = copy(%x) */"
 
@@ -164,10 +162,7 @@ def test_a_loop_in_the_top_level_program_calls_as_often_as_it_turns() -> None:
         "%s1_s1 = sadd.s32 1, %s1_s1",
         "%p1_p0 = scmp.lt.s32.totalorder %s1_s1, 5",
         "%2 = sbr.rel (%p1_p0) target = $region7",
-        "",
-        "",
-        "",
-        "",
+        *_SLOTS,
         CALL.format("b"),
     )
     assert (calls, reason) == ((("a", 5), ("b", 1)), "")
@@ -180,12 +175,25 @@ def test_a_loop_that_data_ends_has_no_latency() -> None:
         "%s1_s1 = spop %3",
         "%p1_p0 = scmp.lt.s32.totalorder %s1_s1, 5",
         "%2 = sbr.rel (%p1_p0) target = $region7",
-        "",
-        "",
-        "",
-        "",
+        *_SLOTS,
     )
     assert "vector register" in reason
+
+
+def _jump(number: int, unless: str, region: int) -> tuple[str, ...]:
+    """A branch that depends on a vector's contents."""
+    return (
+        f"%s{number}_s{number} = spop %9",
+        f"%p{number}_p0 = scmp.lt.s32.totalorder %s{number}_s{number}, 0",
+        f"%{number} = sbr.rel ({unless}%p{number}_p0) target = $region{region}",
+        *_SLOTS,
+    )
+
+
+def _range(*bundles: str) -> tuple[Simulation, ...]:
+    """The module simulated with branches that depend on vectors never taken, and always."""
+    assumptions: tuple[Assumption, ...] = ("never", "always")
+    return tuple(run_module(dumped(*bundles, assumption=word), chip("v5e"), with_lines=False) for word in assumptions)
 
 
 @pytest.mark.parametrize(
@@ -194,40 +202,17 @@ def test_a_loop_that_data_ends_has_no_latency() -> None:
     ids=["the second alone", "the first alone", "none", "both"],
 )
 def test_the_range_includes_work_whatever_conditions_on_vectors_must_hold_for_it(first: str, second: str) -> None:
-    def jump(number: int, unless: str) -> tuple[str, ...]:
-        condition = (
-            f"%s{number}_s{number} = spop %9",
-            f"%p{number}_p0 = scmp.lt.s32.totalorder %s{number}_s{number}, 0",
-        )
-        return (*condition, f"%{number} = sbr.rel ({unless}%p{number}_p0) target = $region7", "", "", "", "")
-
-    bundles = (*jump(1, first), *jump(2, second), *[CALL.format("a")] * 50, "@ /* Start region 7 */")
-    assumptions: tuple[Assumption, ...] = ("never", "always")
-    never, always = (
-        sum(op.calls for op in run_module(dumped(*bundles, assumption=word), chip("v5e"), with_lines=False).ops)
-        for word in assumptions
-    )
-    assert (never, always) == (0, 50)
+    bundles = (*_jump(1, first, 7), *_jump(2, second, 7), *[CALL.format("a")] * 50, "@ /* Start region 7 */")
+    assert [sum(op.calls for op in run.ops) for run in _range(*bundles)] == [0, 50]
 
 
 def test_the_range_ends_with_the_longest_run() -> None:
     """Two decisions, each with a long wait on one side: alike outcomes have one of the waits, turned ones both."""
 
     def decision(number: int, unless: str) -> tuple[str, ...]:
-        return (
-            f"%s{number}_s{number} = spop %9",
-            f"%p{number}_p0 = scmp.lt.s32.totalorder %s{number}_s{number}, 0",
-            f"%{number} = sbr.rel ({unless}%p{number}_p0) target = $region{number}",
-            *[""] * 4,
-            "%9 = vdelay 1000",
-            f" @ /* Start region {number} */",
-        )
+        return (*_jump(number, unless, number), "%9 = vdelay 1000", f" @ /* Start region {number} */")
 
-    bundles = *decision(1, ""), *decision(2, "!")
-    assumptions: tuple[Assumption, ...] = ("never", "always")
-    never, always = (
-        run_module(dumped(*bundles, assumption=word), chip("v5e"), with_lines=False).cycles or 0 for word in assumptions
-    )
+    never, always = (run.cycles or 0 for run in _range(*decision(1, ""), *decision(2, "!")))
     assert always > 2000
     assert never < 1000
 
@@ -319,46 +304,33 @@ ENTRY %main (x: s32[8]) -> s32[8] {
     )
 
 
+_CORE = "%s1_s3 = sld [smem:[#allocation5]] /* core id */"
+_LATE, _DELAY = (_CORE, "%p1_p0 = scmp.eq.s32.totalorder %s1_s3, 1"), "%1 = vdelay (%p1_p0), 100"
+
+
 def test_cores_wait_for_each_other_at_barriers() -> None:
-    late = ("%s1_s3 = sld [smem:[#allocation5]] /* core id */", "%p1_p0 = scmp.eq.s32.totalorder %s1_s3, 1")
-    delay = "%1 = vdelay (%p1_p0), 100"
     barrier = "%v1_v0 = vpop.ccrf"
-    alone, _, _ = module(*late, delay, CALL.format("a"), chip_name="v5p")
-    cycles, _, reason = module(*late, delay, barrier, CALL.format("a"), chip_name="v5p")
+    alone, _, _ = module(*_LATE, _DELAY, CALL.format("a"), chip_name="v5p")
+    cycles, _, reason = module(*_LATE, _DELAY, barrier, CALL.format("a"), chip_name="v5p")
     assert reason == ""
     assert cycles == alone + 1 + 100, "core 0 waits for core 1"
-    assert (
-        "waits for it"
-        in module(
-            *late,
-            "%2 = sbr.rel (%p1_p0) target = $region9",
-            "",
-            "",
-            "",
-            "",
-            barrier,
-            "@ /* Start region 9 */",
-            chip_name="v5p",
-        )[2]
-    )
+    jump = ("%2 = sbr.rel (%p1_p0) target = $region9", *_SLOTS)
+    assert "waits for it" in module(*_LATE, *jump, barrier, "@ /* Start region 9 */", chip_name="v5p")[2]
 
 
 def test_a_signal_to_the_other_core_and_a_wait_for_its_own_are_a_barrier_on_v4() -> None:
-    late = ("%s1_s3 = sld [smem:[#allocation5]] /* core id */", "%p1_p0 = scmp.eq.s32.totalorder %s1_s3, 1")
-    delay = "%1 = vdelay (%p1_p0), 100"
     signal, decrement = "%2 = vsyncadd.remote %s1_s3, 1", "%4 = vsyncadd [#allocation9], 4294967295"
     wait = "%3 = vwait.ge.trace [#allocation9], 1 /* barrier-megacore-wait */"
-    alone, _, _ = module(*late, delay, CALL.format("a"), chip_name="v4")
-    cycles, _, reason = module(*late, delay, signal, wait, decrement, CALL.format("a"), chip_name="v4")
+    alone, _, _ = module(*_LATE, _DELAY, CALL.format("a"), chip_name="v4")
+    cycles, _, reason = module(*_LATE, _DELAY, signal, wait, decrement, CALL.format("a"), chip_name="v4")
     assert reason == ""
     assert cycles == alone + 3 + 100, "core 0 waits for core 1"
     # Without the wait, the signal is for something else; the wait alone is for a signal that never comes.
-    assert "another chip" in module(*late, delay, signal, decrement, CALL.format("a"), chip_name="v4")[2]
-    assert "can never be satisfied" in module(*late, delay, wait, decrement, CALL.format("a"), chip_name="v4")[2]
+    assert "another chip" in module(*_LATE, _DELAY, signal, decrement, CALL.format("a"), chip_name="v4")[2]
+    assert "can never be satisfied" in module(*_LATE, _DELAY, wait, decrement, CALL.format("a"), chip_name="v4")[2]
 
 
 def test_what_one_core_copies_to_the_other_both_wait_for_on_v4() -> None:
-    core = "%s1_s3 = sld [smem:[#allocation5]] /* core id */"
     first, second = (f"%p{core}_p{core} = scmp.eq.s32.totalorder %s1_s3, {core}" for core in (0, 1))
     wait = "%{} = dma.done.wait (%p{}_p{}), [#allocation{}], {} /* all-reduce-megacore-wait */"
     copy = (
@@ -380,17 +352,15 @@ def test_what_one_core_copies_to_the_other_both_wait_for_on_v4() -> None:
             wait_for_signal,
         )
         received = wait.format(11, 0, 0, 9, granules), ended.format(12, 0, 0, 9), signal
-        cycles, _, reason = module(core, first, second, *sent, *received, CALL.format("a"), chip_name="v4")
+        cycles, _, reason = module(_CORE, first, second, *sent, *received, CALL.format("a"), chip_name="v4")
         return cycles, reason
 
     little, much = summed(256), summed(2560)
     assert (little[1], much[1]) == ("", "")
-    assert little[0] is not None
-    assert much[0] is not None
-    assert much[0] > little[0] > 0
+    assert present(much[0]) > present(little[0]) > 0
     # A wait of another name is for a copy that no core here makes.
     nameless = wait.format(11, 0, 0, 9, 256).partition(" /*")[0]
-    assert "can never be satisfied" in module(core, first, nameless, CALL.format("a"), chip_name="v4")[2]
+    assert "can never be satisfied" in module(_CORE, first, nameless, CALL.format("a"), chip_name="v4")[2]
 
 
 # --- what cannot be, and what a profile shows --------------------------------------------------
@@ -398,32 +368,30 @@ def test_what_one_core_copies_to_the_other_both_wait_for_on_v4() -> None:
 
 def test_a_simulation_beyond_the_chip_is_called_wrong(tmp_path: Path) -> None:
     sound = run("v6e-full-4096", tmp_path)
-    assert impossibilities(sound, chip("v6e")) == ()
-    assert sound.seconds is not None
-    assert sound.mxu_flops is not None
+    unit, breakdown = sound.units[0], present(sound.breakdown)
+
+    def complaints(**changes: Any) -> tuple[str, ...]:
+        return impossibilities(dataclasses.replace(sound, **changes), chip("v6e"))
+
+    assert complaints() == ()
     # Beyond the peak of the narrowest type: a simulation does not say which types the program multiplies.
-    fast = dataclasses.replace(sound, seconds=sound.mxu_flops / 4000e12)
-    assert "MXUs" in impossibilities(fast, chip("v6e"))[0]
-    greedy = dataclasses.replace(sound, hbm_read_bytes=10**12)
-    assert "HBM" in impossibilities(greedy, chip("v6e"))[0]
-    crowded = dataclasses.replace(sound.units[0], executed_slots=sound.units[0].offered_slots + 1)
-    assert "slots" in impossibilities(dataclasses.replace(sound, units=(crowded,)), chip("v6e"))[0]
-    assert sound.breakdown is not None
+    assert "MXUs" in complaints(seconds=present(sound.mxu_flops) / 4000e12)[0]
+    assert "HBM" in complaints(hbm_read_bytes=10**12)[0]
+    crowded = dataclasses.replace(unit, executed_slots=unit.offered_slots + 1)
+    assert "slots" in complaints(units=(crowded,))[0]
     for part in ("parts", "lines"):
-        lossy = dataclasses.replace(sound.breakdown, **{part: getattr(sound.breakdown, part)[1:]})
-        assert f"the {part} of its time" in impossibilities(dataclasses.replace(sound, breakdown=lossy), chip("v6e"))[0]
-    busy = dataclasses.replace(sound.units[0], busy_cycles=1e12)
-    assert "busy" in impossibilities(dataclasses.replace(sound, units=(busy,)), chip("v6e"))[0]
+        lossy = dataclasses.replace(breakdown, **{part: getattr(breakdown, part)[1:]})
+        assert f"the {part} of its time" in complaints(breakdown=lossy)[0]
+    assert "busy" in complaints(units=(dataclasses.replace(unit, busy_cycles=1e12),))[0]
 
 
 def test_the_plus_minus_is_wider_than_what_ratios_are_compared_with(tmp_path: Path) -> None:
     result = run("v6e-full-4096", tmp_path)
-    assert result.seconds is not None
-    assert result.cycles is not None
+    seconds = present(result.seconds)
     assert not result.unknown
-    assert result.plus_minus_seconds == pytest.approx(1.2 * result.relative_uncertainty * result.seconds)
+    assert result.plus_minus_seconds == pytest.approx(1.2 * result.relative_uncertainty * seconds)
     calls = sum(op.calls for op in result.ops)
-    assert result.relative_uncertainty == relative_uncertainty("v6e", result.seconds / calls)
+    assert result.relative_uncertainty == relative_uncertainty("v6e", seconds / calls)
 
 
 @pytest.mark.long

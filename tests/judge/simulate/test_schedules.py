@@ -2,17 +2,16 @@
 
 import functools
 import json
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from narrowing import present
+from simulated_examples import compiled
 
 from harness.dumps.llo import Schedule, read_module
 from harness.hardware import chip
-from harness.sandbox import environment
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 pytestmark = pytest.mark.slow
@@ -26,22 +25,10 @@ NEW = ("v6e", "v7x")
 
 @functools.cache
 def schedules(name: str) -> dict[str, dict[str, int]]:
-    topology = chip(name).topology
-    assert topology is not None
+    topology = present(chip(name).topology)
     with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder) / "work" / "compiler"
-        work.mkdir(parents=True)
-        done = subprocess.run(
-            [sys.executable, str(SUPPORT / "compiled_operations.py"), topology],
-            cwd=work,
-            env=environment.compiling(chip(name)),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr[-2000:]
-    counts: dict[str, dict[str, int]] = json.loads(done.stdout)
+        printed = compiled(SUPPORT / "compiled_operations.py", topology, name=name, folder=Path(folder))
+    counts: dict[str, dict[str, int]] = json.loads(printed)
     return counts
 
 
@@ -98,17 +85,11 @@ def test_naming_lines_changes_nothing_else_in_a_schedule(case: str, tmp_path: Pa
     """Screening asks the compiler for no lines."""
     dumps = []
     for with_lines in (True, False):
-        work = tmp_path / str(with_lines) / "work" / "compiler"
-        work.mkdir(parents=True)
-        (work.parent.parent / "dumps").mkdir()
-        subprocess.run(
-            [sys.executable, str(FIXTURES / "make_schedules.py"), "--compile", case],
-            cwd=work,
-            env=environment.compiling(chip(case[:3]), with_lines=with_lines),
-            timeout=300,
-            check=True,
-        )
-        dumps.append(read_module(work.parent.parent / "dumps"))
+        folder = tmp_path / str(with_lines)
+        (folder / "dumps").mkdir(parents=True)
+        script = FIXTURES / "make_schedules.py"
+        compiled(script, "--compile", case, name=case[:3], folder=folder, with_lines=with_lines)
+        dumps.append(read_module(folder / "dumps"))
     named, plain = ([op for bundle in dump.schedules[0].bundles for op in bundle.ops] for dump in dumps)
     assert any(op.source for op in named)
     assert not any(op.source for op in plain)

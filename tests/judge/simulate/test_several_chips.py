@@ -12,6 +12,7 @@ from pathlib import Path
 import compiled_meshes
 import pytest
 from loop_fixtures import PROJECT
+from narrowing import present
 
 from harness.chips import row
 from harness.dumps.llo import read_module
@@ -107,8 +108,7 @@ def test_links_carry_the_bytes_that_are_derived_by_hand(dumps, name: str, by_han
     assert simulation.chips == 4
     assert carried(simulation) == {link: shards * _SHARD for link, shards in by_hand.items()}
     assert not simulation.offences
-    assert simulation.seconds is not None
-    assert all(link.busy_seconds < simulation.seconds for link in simulation.links)
+    assert all(link.busy_seconds < present(simulation.seconds) for link in simulation.links)
     waits = simulation.link_wait_cycles / simulation.clock_hz
     assert waits > 0.6 * max(link.busy_seconds for link in simulation.links)
 
@@ -168,8 +168,7 @@ def test_what_the_dump_lacks_is_said(dumps, tmp_path: Path) -> None:  # type: ig
 
 
 def test_transfers_go_along_one_axis_after_the_other_and_the_short_way_around_a_ring() -> None:
-    links = row("v5e").links
-    assert links is not None
+    links = present(row("v5e").links)
 
     def chips(shape: tuple[int, ...], source: int, destination: int) -> list[int]:
         network = Network(shape=shape, links=links, machine=machine_of(chip("v5e")))
@@ -184,9 +183,7 @@ def test_transfers_go_along_one_axis_after_the_other_and_the_short_way_around_a_
 
 
 def test_a_link_is_taken_once_at_a_time() -> None:
-    links = row("v5e").links
-    assert links is not None
-    network = Network(shape=(2, 2), links=links, machine=machine_of(chip("v5e")))
+    network = Network(shape=(2, 2), links=present(row("v5e").links), machine=machine_of(chip("v5e")))
     size = 1 << 20
     transfer = size / network.bytes_per_cycle
     first = network.passage(0, 1, size, flag=1, begins=0.0, read=0.0)
@@ -214,9 +211,7 @@ def test_slices_on_which_transfers_name_routes_are_simulated(tmp_path: Path) -> 
 
 
 def test_a_link_that_carries_nothing_is_not_kept_free_for_what_comes_later() -> None:
-    links = row("v5e").links
-    assert links is not None
-    network = Network(shape=(4, 4), links=links, machine=machine_of(chip("v5e")))
+    network = Network(shape=(4, 4), links=present(row("v5e").links), machine=machine_of(chip("v5e")))
     size = 1 << 20
     unit = size / network.bytes_per_cycle
 
@@ -271,8 +266,7 @@ def test_a_timeline_has_every_chip_and_what_each_direction_of_a_link_carries(dum
 
 
 def test_slices_are_as_square_as_they_can_be() -> None:
-    links = row("v5e").links
-    assert links is not None
+    links = present(row("v5e").links)
     assert [slice_shape(count, links) for count in (1, 4, 8, 16, 32, 256)] == [
         (1, 1),
         (2, 2),
@@ -285,8 +279,7 @@ def test_slices_are_as_square_as_they_can_be() -> None:
     for count in (2, 3, 5, 6, 12):
         with pytest.raises(UsageError, match="fill a slice"):
             slice_shape(count, links)
-    torus = row("v5p").links
-    assert torus is not None
+    torus = present(row("v5p").links)
     assert [slice_shape(count, torus) for count in (4, 8, 16, 32, 64)] == [
         (2, 2, 1),
         (2, 2, 2),

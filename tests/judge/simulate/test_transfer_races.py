@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from narrowing import present
 
 from harness import contest as contests
 from harness.dumps.llo import parse_schedule
@@ -204,8 +205,7 @@ def test_a_descriptor_of_which_a_part_is_known_is_not_followed() -> None:
 def test_levels_of_strides_make_one_whole() -> None:
     """As XLA fetches a window of columns on v6e, tile by tile: seen in a published kernel."""
     words = (262144, 1024, 2, 131072, 64, 8, 64, 128, 4)
-    strides = _strides_of(163840, words, 16)
-    assert strides is not None
+    strides = present(_strides_of(163840, words, 16))
     assert _side(("vmem", 0), 1, strides).regions == (Region(0, 0, 1, 163840),)
     assert _side(("hbm", 0), 0, strides).regions == (Region(0, 131072, 320, 512),)
 
@@ -294,8 +294,8 @@ def test_the_schedule_and_the_interpreter_agree_about_planted_kernels(name: str,
     (tmp_path / "contest" / "kernel.py").write_bytes(planted.source(kernel))
     contest = contests.load(tmp_path / "contest")
     evidence = Bench(contest=contest, on="simulated", checked=False, reuses=False).judge(contest.candidate(), "work")
-    assert evidence.simulation is not None
-    assert evidence.simulation.seconds is not None
-    kinds = {offence.kind for offence in evidence.simulation.offences}
+    simulation = present(evidence.simulation)
+    assert simulation.seconds is not None
+    kinds = {offence.kind for offence in simulation.offences}
     assert ("transfer-raced" in kinds) == (name in RACES)
     assert name in RACES or not kinds

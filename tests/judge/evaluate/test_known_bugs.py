@@ -1,6 +1,7 @@
 """Kernels that a known bug of a version of JAX touches are refused there, and nowhere else."""
 
 import pytest
+from refusals import assert_failed
 
 from harness.judge.evaluate.trace.known_bugs import refuse
 from harness.sandbox.messages import Rejected
@@ -14,10 +15,7 @@ SPELLINGS = (ASKS, "from jax.experimental.pallas import num_programs as n\n", "s
 def test_num_programs_is_refused_where_jax_keeps_the_first_grid(source: str, version: str) -> None:
     with pytest.raises(Rejected) as caught:
         refuse((source.encode(),), version)
-    failure = caught.value.failure
-    assert (failure.stage, failure.kind) == ("static", "known-jax-bug")
-    assert f"jax {version}" in failure.message
-    assert "40847" in failure.message
+    assert_failed(caught.value.failure, "static", "known-jax-bug", f"jax {version}", "40847")
 
 
 @pytest.mark.parametrize("version", ["0.10.2", "0.11.3", "0.12.0.1", "a build of one's own"])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.extend import core
+from refusals import rejected
 
 from harness.hardware import chip
 from harness.judge.evaluate.interpret import outside, undefined
@@ -163,9 +164,8 @@ def test_a_primitive_counts_by_identity() -> None:
     imitation = core.Primitive("neg")
     imitation.def_abstract_eval(lambda array: array)
     integrity.require_known_primitives(before, jax.make_jaxpr(lambda x: -x)(ROWS).jaxpr)
-    with pytest.raises(Rejected, match="'neg'") as caught:
+    with rejected("foreign-primitive", "'neg'"):
         integrity.require_known_primitives(before, jax.make_jaxpr(lambda x: jnp.sin(imitation.bind(x)))(ROWS).jaxpr)
-    assert caught.value.failure.kind == "foreign-primitive"
 
 
 @pytest.mark.long
@@ -181,9 +181,8 @@ def test_a_changed_rule_is_found(place: str) -> None:
     kept = target.get(key)
     target[key] = lambda *_, **__: None
     try:
-        with pytest.raises(Rejected, match="neg") as caught:
+        with rejected("judge-patched", "neg"):
             integrity.require_untouched(before)
-        assert caught.value.failure.kind == "judge-patched"
     finally:
         if kept is None:
             del target[key]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import false_accepts_noise as noise
 import false_accepts_replays
@@ -44,6 +45,13 @@ def still() -> float:
     return 0.0
 
 
+def sampled(slots: Iterator[pairing.Slots | Failure], *rest: Any, policy: Policy = POLICY) -> Any:
+    """The paired benchmark, and the samples of champion and candidate; it must not fail."""
+    outcome = pairing.sample(slots, policy, *rest)
+    assert isinstance(outcome, tuple)
+    return outcome
+
+
 def test_the_paired_benchmark_ends_with_the_look_that_settles_it() -> None:
     seen: list[tuple[int, int]] = []
 
@@ -51,25 +59,18 @@ def test_the_paired_benchmark_ends_with_the_look_that_settles_it() -> None:
         seen.append((benchmark.looks, len(benchmark.candidate_seconds)))
         return benchmark.looks == 2
 
-    outcome = pairing.sample(batches(batch(1e-3, 20), batch(2e-3, 20)), POLICY, is_settled, still)
-    assert isinstance(outcome, tuple)
-    benchmark, champion, candidate = outcome
+    benchmark, champion, candidate = sampled(batches(batch(1e-3, 20), batch(2e-3, 20)), is_settled, still)
     assert seen == [(1, 20), (2, 40)]
     assert benchmark.looks == 2
     assert benchmark.clock == "device"
-    assert (
-        benchmark.champion_seconds
-        == benchmark.control_seconds
-        == benchmark.candidate_seconds
-        == (5e-4,) * 20 + (1e-3,) * 20
-    )
+    for seconds in (benchmark.champion_seconds, benchmark.control_seconds, benchmark.candidate_seconds):
+        assert seconds == (5e-4,) * 20 + (1e-3,) * 20
     assert champion.host_seconds == candidate.host_seconds == (1e-3,) * 20 + (2e-3,) * 20
 
 
 def test_an_unsettled_paired_benchmark_ends_with_the_last_look() -> None:
-    outcome = pairing.sample(batches(batch(1, 20), batch(1, 20), batch(1, 40)), POLICY, never, still)
-    assert isinstance(outcome, tuple)
-    assert (outcome[0].looks, len(outcome[0].control_seconds)) == (3, 80)
+    benchmark, _, _ = sampled(batches(batch(1, 20), batch(1, 20), batch(1, 40)), never, still)
+    assert (benchmark.looks, len(benchmark.control_seconds)) == (3, 80)
 
 
 @pytest.mark.parametrize(("per_round", "looks"), [(1.5, 1), (0.9, 2), (0.5, 3)])
@@ -83,9 +84,8 @@ def test_no_batch_is_begun_that_would_not_be_done_in_time(per_round: float, look
             now += per_round * 1.01 * pairs
             yield batch(1, pairs)
 
-    outcome = pairing.sample(taking(), replace(POLICY, paired_seconds=60.0), never, lambda: now)
-    assert isinstance(outcome, tuple)
-    assert outcome[0].looks == looks
+    benchmark, _, _ = sampled(taking(), never, lambda: now, policy=replace(POLICY, paired_seconds=60.0))
+    assert benchmark.looks == looks
 
 
 def test_a_failure_in_any_batch_is_the_outcome() -> None:
@@ -96,12 +96,9 @@ def test_a_failure_in_any_batch_is_the_outcome() -> None:
 
 def test_one_call_missing_in_a_profile_and_all_pairs_are_the_hosts() -> None:
     for device in (0, 19):
-        outcome = pairing.sample(
-            batches(batch(1, 20), batch(1, 20, device)), POLICY, lambda benchmark: benchmark.looks == 2, still
-        )
-        assert isinstance(outcome, tuple)
-        assert outcome[0].clock == "host"
-        assert outcome[0].champion_seconds == (1,) * 40
+        slots = batches(batch(1, 20), batch(1, 20, device))
+        benchmark, _, _ = sampled(slots, lambda benchmark: benchmark.looks == 2, still)
+        assert (benchmark.clock, benchmark.champion_seconds) == ("host", (1,) * 40)
 
 
 def test_without_looks_there_is_no_paired_benchmark() -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from evidence_examples import V5E, evidence, simulation
+from narrowing import present
+from refusals import assert_failed
 
 from harness.judge.verdict import crosscheck
 from harness.judge.verdict.decision import decide
@@ -27,18 +29,13 @@ def test_all_useful_work_or_more_passes(flops: int | None) -> None:
 
 
 def test_less_work_than_is_useful_is_another_program() -> None:
-    failure = crosscheck.failure(ran(USEFUL // 128))
-    assert failure is not None
-    assert (failure.stage, failure.kind) == ("static", "program-differs")
-    assert f"{USEFUL // 128:,} FLOPs on the matrix unit (simulated)" in failure.message
-    assert f"the problem needs {USEFUL:,} in matmuls" in failure.message
+    words = f"{USEFUL // 128:,} FLOPs on the matrix unit (simulated)", f"the problem needs {USEFUL:,} in matmuls"
+    assert_failed(crosscheck.failure(ran(USEFUL // 128)), "static", "program-differs", *words)
 
 
 def test_kernels_without_a_matrix_product_are_another_program() -> None:
     whole = ran()
-    assert whole.mosaic is not None
-    failure = crosscheck.failure(replace(whole, mosaic=replace(whole.mosaic, matmul=0)))
-    assert failure is not None
+    failure = present(crosscheck.failure(replace(whole, mosaic=replace(present(whole.mosaic), matmul=0))))
     assert "no matrix product in its kernels" in failure.message
 
 
@@ -51,11 +48,8 @@ def test_kernels_without_a_matrix_product_are_another_program() -> None:
 )
 def test_arrays_that_are_not_moved_are_another_program(fewer: dict[str, Any], words: str) -> None:
     whole = ran()
-    assert whole.simulation is not None
-    failure = crosscheck.failure(replace(whole, simulation=replace(whole.simulation, **fewer)))
-    assert failure is not None
-    assert failure.kind == "program-differs"
-    assert words in failure.message
+    changed = replace(whole, simulation=replace(present(whole.simulation), **fewer))
+    assert_failed(crosscheck.failure(changed), "static", "program-differs", words)
 
 
 def test_what_only_moves_bytes_is_judged_by_its_transfers() -> None:
@@ -77,8 +71,7 @@ def test_what_is_not_known_says_nothing() -> None:
     assert crosscheck.failure(half) is None
     # A loop whose trip count the trace does not show: it has less arithmetic than is useful itself.
     whole = ran(USEFUL // 2)
-    assert whole.trace is not None
-    assert crosscheck.failure(replace(whole, trace=replace(whole.trace, pallas_flops=USEFUL // 2))) is None
+    assert crosscheck.failure(replace(whole, trace=replace(present(whole.trace), pallas_flops=USEFUL // 2))) is None
 
 
 def test_the_verdict_is_failed() -> None:
@@ -86,8 +79,7 @@ def test_the_verdict_is_failed() -> None:
     assert decide(ran(), None, None, policy, V5E).outcome == "accept"
     verdict = decide(ran(USEFUL // 2), None, None, policy, V5E)
     assert verdict.outcome == "failed"
-    assert verdict.failure is not None
-    assert verdict.failure.kind == "program-differs"
+    assert present(verdict.failure).kind == "program-differs"
 
 
 @pytest.mark.parametrize(
@@ -101,14 +93,12 @@ def test_the_verdict_is_failed() -> None:
 )
 def test_exponentials_that_the_trace_has_must_be_executed(slots: int, traced: int, is_refused: bool) -> None:
     whole = ran()
-    assert whole.trace is not None
-    assert whole.simulation is not None
     unit = Unit(name="EUP", slots_per_bundle=1, static_slots=1, executed_slots=slots, offered_slots=1 << 30)
     simulated = replace(
         whole,
         problem=replace(whole.problem, work=replace(whole.problem.work, exponentials=16384 * 16384)),
-        trace=replace(whole.trace, exponentials=traced),
-        simulation=replace(whole.simulation, units=(unit,)),
+        trace=replace(present(whole.trace), exponentials=traced),
+        simulation=replace(present(whole.simulation), units=(unit,)),
     )
     failure = crosscheck.failure(simulated)
     assert (failure is not None) == is_refused

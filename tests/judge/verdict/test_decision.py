@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from evidence_examples import ENVIRONMENT, KEY, V5E, attempt, evidence, failed, measured, resimulated, statement
+from narrowing import present
+from refusals import assert_failed, assert_ruled
 
 from harness.advice.report import report, row
 from harness.hardware import chip
@@ -48,8 +50,7 @@ def with_host(judged: Evidence, seconds: float, pairs: int = 40) -> Evidence:
 
 def uncertain(seconds: float, fraction: float) -> Evidence:
     judged = evidence(seconds)
-    assert judged.simulation is not None
-    return replace(judged, simulation=replace(judged.simulation, relative_uncertainty=fraction))
+    return replace(judged, simulation=replace(present(judged.simulation), relative_uncertainty=fraction))
 
 
 def test_baseline_is_accepted_when_everything_passed() -> None:
@@ -62,8 +63,7 @@ def test_baseline_is_accepted_when_everything_passed() -> None:
 def test_a_failure_is_failed_whatever_else_there_is() -> None:
     verdict = judged(failed("correctness", "wrong-result"), evidence())
     assert verdict.outcome == "failed"
-    assert verdict.failure is not None
-    assert (verdict.failure.stage, verdict.failure.kind) == ("correctness", "wrong-result")
+    assert_failed(verdict.failure, "correctness", "wrong-result")
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,7 @@ def test_a_check_that_did_not_pass_fails_even_without_a_failure(change: dict[str
     bad = replace(plain, checks=(plain.checks[0], replace(plain.checks[1], **change)))
     verdict = judged(bad, evidence(2e-3))
     assert verdict.outcome == "failed"
-    assert verdict.failure is not None
-    assert verdict.failure.kind == "wrong-result"
+    assert present(verdict.failure).kind == "wrong-result"
     assert "dominating key" in verdict.reasons[0]
 
 
@@ -86,13 +85,9 @@ def test_without_any_check_nothing_is_accepted() -> None:
 
 def test_an_unknown_latency_is_inconclusive_with_its_reason() -> None:
     for champion in (None, evidence(2e-3)):
-        verdict = judged(evidence(None), champion)
-        assert verdict.outcome == "inconclusive"
-        assert "opcode vfrobnicate" in verdict.reasons[0]
+        assert_ruled(judged(evidence(None), champion), "inconclusive", "opcode vfrobnicate")
     assert judged(evidence(latency=None)).outcome == "inconclusive"
-    verdict = judged(evidence(2e-3), evidence(None))
-    assert verdict.outcome == "inconclusive"
-    assert "the champion is unknown" in verdict.reasons[0]
+    assert_ruled(judged(evidence(2e-3), evidence(None)), "inconclusive", "the champion is unknown")
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
@@ -102,17 +97,14 @@ def test_a_latency_that_is_no_time_is_not_accepted(seconds: float) -> None:
 
 
 def test_a_champion_that_fails_now_leaves_nothing_to_compare_with() -> None:
-    verdict = judged(evidence(1e-3), failed())
-    assert verdict.outcome == "inconclusive"
-    assert "vmem-exceeded" in verdict.reasons[0]
+    assert_ruled(judged(evidence(1e-3), failed()), "inconclusive", "vmem-exceeded")
 
 
 def test_more_than_the_hardware_can_do_is_failed_as_impossible() -> None:
     for champion in (None, evidence(2e-3)):
         verdict = judged(evidence(0.6e-3), champion)
         assert verdict.outcome == "failed"
-        assert verdict.failure is not None
-        assert (verdict.failure.stage, verdict.failure.kind) == ("latency", "impossible")
+        assert_failed(verdict.failure, "latency", "impossible")
         assert "of the 197.0 TFLOP/s that a v5e can do" in verdict.reasons[0]
 
 
@@ -132,9 +124,9 @@ def test_a_measured_time_whose_low_end_is_impossible_is_never_accepted() -> None
     assert judged(near(0.01e-3), measured(2e-3), fast).outcome == "accept"
     for wide in (0.02e-3, 1e-3):
         for champion in (None, measured(2e-3)):
-            verdict = judged(near(wide), champion, fast)
-            assert verdict.outcome == "inconclusive"
-            assert "low end of the measured interval is impossible" in verdict.reasons[0]
+            assert_ruled(
+                judged(near(wide), champion, fast), "inconclusive", "low end of the measured interval is impossible"
+            )
     # The simulator's uncertainty is no sign of a broken clock.
     assert judged(near(0.02e-3, "simulated"), evidence(2e-3)).outcome == "accept"
 
@@ -156,8 +148,7 @@ def test_a_measured_time_whose_low_end_is_impossible_is_never_accepted() -> None
 )
 def test_simulated_borders(candidate: float, outcome: str, words: str) -> None:
     verdict = judged(uncertain(candidate, 0.015), uncertain(2e-3, 0.015))
-    assert verdict.outcome == outcome
-    assert words in verdict.reasons[0]
+    assert_ruled(verdict, outcome, words)
     assert verdict.time_ratio == pytest.approx(candidate / 2e-3)
 
 
@@ -205,9 +196,9 @@ def test_choosing_by_simulated_times_brings_no_more_false_gains(looked_at: int) 
 
 
 def test_a_simulated_gain_of_unknown_uncertainty_is_inconclusive() -> None:
-    verdict = judged(evidence(1e-3), evidence(2e-3, simulation=None))
-    assert verdict.outcome == "inconclusive"
-    assert "uncertainty (which is not recorded)" in verdict.reasons[0]
+    assert_ruled(
+        judged(evidence(1e-3), evidence(2e-3, simulation=None)), "inconclusive", "uncertainty (which is not recorded)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,9 +220,7 @@ def test_measured_outcomes(paired: PairedBenchmark | None, outcome: str) -> None
     verdict = judged(measured(1.94e-3), measured(2e-3), paired)
     assert verdict.outcome == outcome
     if outcome != "inconclusive":
-        assert verdict.time_ratio_low is not None
-        assert verdict.time_ratio_high is not None
-        assert verdict.time_ratio_low <= (verdict.time_ratio or 0) <= verdict.time_ratio_high
+        assert present(verdict.time_ratio_low) <= (verdict.time_ratio or 0) <= present(verdict.time_ratio_high)
 
 
 def test_measured_reasons_state_figures_source_clock_and_certainty() -> None:
@@ -304,18 +293,14 @@ def test_a_gain_of_the_host_alone_is_named_and_not_accepted() -> None:
 
 def test_host_time_alone_accepts_nothing_on_a_device() -> None:
     on_host = replace(pairs_of(0.9), clock="host")
-    verdict = judged(measured(1.8e-3), measured(2e-3), on_host)
-    assert verdict.outcome == "inconclusive"
-    assert "no device time" in verdict.reasons[0]
+    assert_ruled(judged(measured(1.8e-3), measured(2e-3), on_host), "inconclusive", "no device time")
     assert judged(measured(2e-3), measured(2e-3), replace(pairs_of(1.0), clock="host")).outcome == "reject"
 
 
 def test_a_paired_benchmark_with_unusable_samples_is_inconclusive() -> None:
     few = (1e-3,) * 29
     for paired in (replace(pairs_of(0.75), candidate_seconds=few), replace(pairs_of(0.75), control_seconds=few)):
-        verdict = judged(measured(1e-3), measured(2e-3), paired)
-        assert verdict.outcome == "inconclusive"
-        assert "unusable" in verdict.reasons[0]
+        assert_ruled(judged(measured(1e-3), measured(2e-3), paired), "inconclusive", "unusable")
 
 
 def line(number: int, outcome: str, kind: str = "experiment", source: str = "measured") -> Row:
@@ -352,8 +337,7 @@ def test_a_paired_benchmark_from_before_there_was_a_control_is_still_read_and_se
         for name in names:
             del document["attempt"][part][name]
     decoded = decode_attempt(json.dumps(document).encode(), "here")
-    assert decoded.paired is not None
-    assert judged(measured(), measured(2e-3), decoded.paired).outcome == "inconclusive"
+    assert judged(measured(), measured(2e-3), present(decoded.paired)).outcome == "inconclusive"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from evidence_examples import KEY, V5E, attempt, evidence, failed, statement
 from narrowing import present
+from refusals import assert_failed, assert_ruled
 from screen_examples import shown
 
 from harness.advice.report import advise, report, row, with_advice
@@ -108,10 +109,7 @@ def test_where_a_member_may_lose_more_the_mean_decides() -> None:
 
 
 def test_a_loss_that_hangs_on_a_doubtful_constant_is_not_accepted() -> None:
-    verdict = judged(after(1.005, 0.5), prefill_2k=1.2)
-    assert verdict.outcome == "inconclusive"
-    assert "prefill-2k takes 20.0% more time" in verdict.reasons[0]
-    assert VARIANT in verdict.reasons[0]
+    assert_ruled(judged(after(1.005, 0.5), prefill_2k=1.2), "inconclusive", "prefill-2k takes 20.0% more time", VARIANT)
 
 
 def test_a_gain_that_hangs_on_a_doubtful_constant_is_not_accepted() -> None:
@@ -151,19 +149,16 @@ def test_a_failed_check_of_a_member_names_it() -> None:
 
 def test_an_impossible_time_at_one_member_fails() -> None:
     verdict = judged(after(0.3, 1.0))
-    assert verdict.failure is not None
-    assert verdict.failure.kind == "impossible"
-    assert verdict.failure.message.startswith("prefill-2k: ")
+    assert_failed(verdict.failure, "latency", "impossible")
+    assert present(verdict.failure).message.startswith("prefill-2k: ")
 
 
 def test_a_member_without_a_latency_or_a_check_is_no_verdict() -> None:
     unknown = judged(whole((None, 1e-3)))
-    assert unknown.outcome == "inconclusive"
-    assert "the candidate at prefill-2k" in unknown.reasons[0]
+    assert_ruled(unknown, "inconclusive", "the candidate at prefill-2k")
     first, second = after(0.9, 0.8).members
     unchecked = judged(combined(suite(), [first, replace(second, checks=())]))
-    assert unchecked.outcome == "inconclusive"
-    assert "prefill-16k" in unchecked.reasons[0]
+    assert_ruled(unchecked, "inconclusive", "prefill-16k")
 
 
 def test_a_suite_of_which_a_member_is_missing_is_no_verdict() -> None:

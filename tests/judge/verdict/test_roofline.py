@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from evidence_examples import KEY, V5E, attempt, evidence, measured, pallas_call, simulation, statement
+from narrowing import present
 
 from harness.advice.report import advise, report, row
 from harness.hardware import chip
@@ -17,8 +18,7 @@ def test_published_work_floors_and_ridge() -> None:
     work = statement().work
     assert work.flops / 1e9 == pytest.approx(138.8, abs=0.05)
     assert roofline.compute_only_seconds(work, V5E) * 1e3 == pytest.approx(0.70, abs=0.005)
-    traffic = pallas_call(bq=1024).hbm_bytes
-    assert traffic is not None
+    traffic = present(pallas_call(bq=1024).hbm_bytes)
     assert roofline.memory_only_seconds(traffic, V5E) * 1e3 == pytest.approx(0.17, abs=0.005)
     assert V5E.ridge_flops_per_byte == pytest.approx(240.5, abs=0.05)
     assert chip("v7x").ridge_flops_per_byte == pytest.approx(313, abs=0.5)
@@ -59,11 +59,9 @@ def test_report_of_the_naive_kernel() -> None:
     assert figures.intensity == pytest.approx(128, abs=0.5)
     assert figures.regime == "memory-bound"
     assert figures.bandwidth_util == pytest.approx(0.612, abs=0.001)
-    assert figures.memory_only_seconds is not None
-    assert figures.gap_seconds == pytest.approx(2.16e-3 - figures.memory_only_seconds)
+    assert figures.gap_seconds == pytest.approx(2.16e-3 - present(figures.memory_only_seconds))
     assert figures.gap_size == "large"
-    assert figures.mxu_util is not None
-    assert figures.mxu_util < (figures.util or 0)
+    assert present(figures.mxu_util) < (figures.util or 0)
     assert figures.vmem_bytes == pallas_call().vmem_bytes
     assert figures.vmem_limit_bytes == 16 << 20
     assert not figures.impossible
@@ -143,8 +141,7 @@ def test_traffic_of_a_kernel_that_moves_data_by_hand_is_the_simulators() -> None
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0, float("nan"), float("inf")])
 def test_an_unbelievable_latency_is_unknown_and_not_zero(seconds: float | None) -> None:
     judged = evidence()
-    assert judged.latency is not None
-    judged = replace(judged, latency=replace(judged.latency, seconds=seconds))
+    judged = replace(judged, latency=replace(present(judged.latency), seconds=seconds))
     figures = report(judged, V5E)
     assert figures.seconds is None
     assert figures.score is None

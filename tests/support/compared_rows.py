@@ -6,6 +6,7 @@ PYTHONPATH=. .venv/bin/python tests/support/compared_rows.py
 from pathlib import Path
 
 import numpy as np
+from narrowing import present
 
 from harness.loop import scaffold
 from harness.operators import Member, Suite
@@ -26,9 +27,7 @@ def table() -> str:
         "|---|--:|--:|--:|---|",
     ]
     for template in scaffold.templates():
-        stated = data.read(scaffold.text(template, "prepare.py"))
-        assert stated is not None
-        problem = stated[0]
+        problem = present(data.read(scaffold.text(template, "prepare.py")))[0]
         members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
         for member in members:
             total = row_count(member.problem.statement().outputs)

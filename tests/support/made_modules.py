@@ -16,6 +16,8 @@ TILES = (
 )
 DEVICES = 8
 SIZES = ((8,), (2, 4), (4, 2), (2, 2, 2))
+# The operations that a scalar cannot have.
+NEEDS_AXIS = ("slice", "concatenate", "pad", "reduce", "gather", "scatter-reduce", "all-to-all", "window", "update")
 
 
 class Maker:
@@ -45,6 +47,10 @@ class Maker:
         name = self.write(self.shape(dtype, sizes), text)
         self.values.append((name, dtype, sizes))
         return name
+
+    def doubled(self, name: str, dtype: str, sizes: tuple[int, ...], axis: int) -> str:
+        longer = (*sizes[:axis], 2 * sizes[axis], *sizes[axis + 1 :])
+        return self.array(dtype, longer, f"concatenate(%{name}, %{name}), dimensions={{{axis}}}")
 
     def iota(self, count: int) -> str:
         sizes = self.random.choice([sizes for sizes in SIZES if math.prod(sizes) == count] or [(count,)])
@@ -89,13 +95,10 @@ class Maker:
         name = f"f.{len(self.computations)}"
         shape = self.shape(dtype, sizes)
         plain = shape.partition("{")[0]
+        root = "pred[] constant(true)" if result else f"{shape} {operation}(%p.{name})"
         self.computations.append(
             f"%{name} (p.{name}: {plain}) -> {result or plain} {{\n  %p.{name} = {shape} parameter(0)\n"
-            + (
-                f"  ROOT %r.{name} = {shape} {operation}(%p.{name})\n}}\n"
-                if not result
-                else f"  ROOT %r.{name} = pred[] constant(true)\n}}\n"
-            )
+            f"  ROOT %r.{name} = {root}\n}}\n"
         )
         return name
 
@@ -111,17 +114,7 @@ class Maker:
         choices += ["fusion", "call", "while", "conditional", "copy-start", "permute", "gather", "sharding", "update"]
         choices += ["add", "reduce", "all-reduce", "scatter-reduce", "all-to-all", "window"] if is_arithmetic else []
         kind = self.random.choice(choices)
-        if not sizes and kind in (
-            "slice",
-            "concatenate",
-            "pad",
-            "reduce",
-            "gather",
-            "scatter-reduce",
-            "all-to-all",
-            "window",
-            "update",
-        ):
+        if not sizes and kind in NEEDS_AXIS:
             kind = "copy"
         if kind == "copy":
             self.array(dtype, sizes, f"copy(%{name}){metadata}")
@@ -142,8 +135,7 @@ class Maker:
             cuts = ", ".join(f"[{size // 2}:{size}]" for size in sizes)
             self.array(dtype, tuple(size - size // 2 for size in sizes), f"slice(%{name}), slice={{{cuts}}}")
         elif kind == "concatenate":
-            longer = (*sizes[:any_axis], 2 * sizes[any_axis], *sizes[any_axis + 1 :])
-            self.array(dtype, longer, f"concatenate(%{name}, %{name}), dimensions={{{any_axis}}}")
+            self.doubled(name, dtype, sizes, any_axis)
         elif kind == "pad":
             zero = self.array(dtype, (), f"constant({'false' if dtype == 'pred' else 0})")
             edges = "x".join("1_2" for _ in sizes)
@@ -202,8 +194,7 @@ class Maker:
                 dtype, sizes, f"all-reduce(%{name}), channel_id=1, replica_groups={self.groups()}, to_apply=%{called}"
             )
         elif kind == "scatter-reduce":
-            longer = (*sizes[:any_axis], 2 * sizes[any_axis], *sizes[any_axis + 1 :])
-            whole = self.array(dtype, longer, f"concatenate(%{name}, %{name}), dimensions={{{any_axis}}}")
+            whole = self.doubled(name, dtype, sizes, any_axis)
             called = self.called(dtype, "add")
             groups = f"[4,2]{self.iota(DEVICES)}"
             self.array(
@@ -213,10 +204,13 @@ class Maker:
                 f"to_apply=%{called}, use_global_device_ids=true",
             )
         elif kind == "all-to-all":
-            longer = (2 * sizes[0], *sizes[1:])
-            whole = self.array(dtype, longer, f"concatenate(%{name}, %{name}), dimensions={{0}}")
+            whole = self.doubled(name, dtype, sizes, 0)
             groups = f"[4,2]{self.iota(DEVICES)}"
-            self.array(dtype, longer, f"all-to-all(%{whole}), channel_id=5, replica_groups={groups}, dimensions={{0}}")
+            self.array(
+                dtype,
+                (2 * sizes[0], *sizes[1:]),
+                f"all-to-all(%{whole}), channel_id=5, replica_groups={groups}, dimensions={{0}}",
+            )
         elif kind == "window":
             zero = self.array(dtype, (), "constant(0)")
             sizes_, pad = "x".join("2" for _ in sizes), "x".join("1_0" for _ in sizes)

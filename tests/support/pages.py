@@ -7,13 +7,12 @@ import json
 import re
 from typing import Any
 
+from narrowing import present
 from report_examples import HOSTILE
 
 
 def island(page: str, name: str) -> str:
-    match = re.search(rf'<script type="application/[\w-]+" id="{name}">([^<]*)</script>', page)
-    assert match is not None
-    return match[1]
+    return present(re.search(rf'<script type="application/[\w-]+" id="{name}">([^<]*)</script>', page))[1]
 
 
 def overview(page: str) -> dict[str, Any]:
@@ -42,11 +41,9 @@ def check_markup(page: str) -> None:
 
 def check_policy(page: str) -> None:
     """Only the page's own scripts may run, nothing may be fetched, and scripts may show data only as text."""
-    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
-    assert policy is not None
+    policy = present(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page))
     rules = dict(rule.split(" ", 1) for rule in policy[1].split("; "))
-    inline = re.search(r"(?s)<script>(.*)</script>", page)
-    assert inline is not None
+    inline = present(re.search(r"(?s)<script>(.*)</script>", page))
     scripts = [inline[1].encode()]
     # A page without charts has no library for them.
     if 'id="charts"' in page:

@@ -25,9 +25,9 @@ class Analysis:
     column, which holds notes. `facts` is a query of one row, which may read the rows of the table as `answer`.
 
     `title`, `columns`, `notes` and `empty` may contain figures of `facts`: `{took:s}` (seconds), `{part:%}`,
-    `{size:B}`, `{number:n}`, `{ratio:c}` (a change). A note is left out if one of its figures is NULL, or if `{seen:?}`
-    in it is not true. If something ran and there is no row, the first text of `empty` whose figures are all known is
-    shown.
+    `{size:B}`, `{number:n}`, `{ratio:c}` (a change), `{levels:bars}`. A note is left out if one of its figures is NULL,
+    or if `{seen:?}` in it is not true. If something ran and there is no row, the first text of `empty` whose figures
+    are all known is shown.
 
     `rows` is the noun for the rows; only an analysis that shows just its first `$top` rows has it. Every analysis has
     the figure `origin` (measured or simulated); an analysis with `rows` also has `known` and `more`, the numbers of all
@@ -125,12 +125,22 @@ def _fill_in(text: str, facts: Mapping[str, Any]) -> str:
     return _Figures().vformat(text, (), facts)
 
 
+def sparkline(levels: Sequence[float], full: float) -> str:
+    """`levels` as bars, the highest bar for `full`."""
+    if full <= 0:
+        return ""
+    last = len(_BARS) - 1
+    return "".join(_BARS[min(last, round(level / full * last))] for level in levels)
+
+
+_BARS = "▁▂▃▄▅▆▇█"
 _FORMATS: dict[str, Callable[[Any], str]] = {
     "": str,
     "?": lambda _: "",
     "s": units.seconds,
     "n": units.count,
     "c": units.change,
+    "bars": lambda levels: sparkline(levels, max(levels)),
 }
 
 

@@ -10,7 +10,6 @@ import duckdb
 from harness import reading_limits
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Cell, Column, Table
-from harness.records.table import Unit
 from harness.workbench.profiles.database import ON_DEMAND, RECORDED, Database, on_demand
 from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.views import VIEWS
@@ -89,7 +88,10 @@ def _answer(database: Database, query: str, top: int | None, place: int) -> Tabl
     finally:
         timer.cancel()
     notes = [f"The first {top} rows are shown (--top)."] if top is not None and len(rows) > top else []
-    columns = tuple(map(_column, _distinct_names(names)))
+    columns = [
+        Column(name=name, title=name, unit=unit_of(name) if re.fullmatch(r"\w+", name) else "", is_whole=True)
+        for name in _distinct_names(names)
+    ]
     title = " ".join(query.split())
     title = title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]}..."
     name = "answer" if place == 1 else f"answer_{place}"
@@ -103,11 +105,6 @@ def _distinct_names(names: list[str]) -> Iterator[str]:
     for name in names:
         number = next(seen.setdefault(name, count(1)))
         yield name if number == 1 else f"{name}_{number}"
-
-
-def _column(name: str) -> Column:
-    unit: Unit = unit_of(name) if re.fullmatch(r"\w+", name) else ""
-    return Column(name=name, title=name, unit=unit, is_whole=True)
 
 
 def _cell(value: object) -> Cell:

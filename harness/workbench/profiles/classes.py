@@ -102,19 +102,16 @@ def category(operation: Operation) -> str:
 def op_class(operation: Operation) -> str:
     """One of CLASSES."""
     kind = category(operation)
-    for rule in _CLASSES:
-        if re.search(rule.category, kind) and re.search(rule.name, operation.name):
-            return rule.meaning
-    raise AssertionError("the last rule matches everything")
+    matches = (rule for rule in _CLASSES if re.search(rule.category, kind) and re.search(rule.name, operation.name))
+    # The last rule matches everything.
+    return next(matches).meaning
 
 
 def half(operation: Operation) -> Literal["start", "done", "update", ""]:
     """The part of an asynchronous operation: its `start`, its `done` (the wait for its end), `update`, or ""."""
-    for word in (operation.name, category(operation), opcode(operation)):
-        match = _HALF.search(word)
-        if match:
-            return cast(Literal["start", "done", "update"], match[1])
-    return ""
+    words = (operation.name, category(operation), opcode(operation))
+    match = next(filter(None, map(_HALF.search, words)), None)
+    return cast(Literal["start", "done", "update"], match[1]) if match else ""
 
 
 def pair_name(name: str) -> str:

@@ -13,6 +13,7 @@ from harness.records import Operation
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, exact_seconds
 from harness.workbench.profiles.classes import COMMUNICATION, category, opcode
+from harness.workbench.profiles.graph import running_instruction
 from harness.workbench.profiles.views import meets, overlap_of
 
 
@@ -99,16 +100,16 @@ FLIGHTS = f"""
 
 def collective_of(operation: Operation, graphs: Mapping[str, Graph] | None = None) -> CollectiveFacts:
     """The collective that an operation runs, from its HLO text or, if that is missing, from its module."""
-    instruction = _instruction(operation) or _in_module(operation, (graphs or {}).get(operation.module))
+    graph = (graphs or {}).get(operation.module)
+    instruction = _instruction(operation) or (running_instruction(graph, operation.name) if graph else None)
     words = f"{instruction.opcode if instruction else ''} {opcode(operation)} {category(operation)} {operation.name}"
     kind = next((kind for kind in COLLECTIVES if kind in words.replace("_", "-")), None)
     if instruction is None or kind is None:
         return CollectiveFacts(kind=kind)
-    size = instruction.groups.size if instruction.groups else None
-    array_bytes = _array_bytes(kind, instruction, size)
-    return CollectiveFacts(
-        kind=kind, size=size, array_bytes=array_bytes, groups=instruction.groups, pairs=instruction.pairs
-    )
+    groups, pairs = instruction.groups, instruction.pairs
+    size = groups.size if groups else None
+    whole = _array_bytes(kind, instruction, size)
+    return CollectiveFacts(kind=kind, size=size, array_bytes=whole, groups=groups, pairs=pairs)
 
 
 def least_seconds(facts: CollectiveFacts, network: Links | None) -> float | None:
@@ -118,13 +119,6 @@ def least_seconds(facts: CollectiveFacts, network: Links | None) -> float | None
     # All devices together exchange `size` times the array of one device.
     whole = facts.array_bytes * (facts.size if facts.kind == "all-to-all" else 1)
     return exact_seconds(facts.kind, whole, facts.size, network.one_way_bytes_per_second, is_ring=True)
-
-
-def _in_module(operation: Operation, graph: Graph | None) -> Instruction | None:
-    if graph is None:
-        return None
-    candidates = (graph.instructions.get((run, operation.name)) for run in graph.runs)
-    return next((member for member in candidates if member is not None), None)
 
 
 def _instruction(operation: Operation) -> Instruction | None:

@@ -1,6 +1,5 @@
 """Exposed communication by device, collective and mesh axis; SparseCores; sharding that avoids collectives."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness import chips
@@ -19,7 +18,7 @@ from harness.workbench.profiles import op_times
 from harness.workbench.profiles.analysis import Analysis, Facts, tables
 from harness.workbench.profiles.classes import COMMUNICATION, pair_name
 from harness.workbench.profiles.collectives import FLIGHTS, CollectiveFacts, collective_of, least_seconds
-from harness.workbench.profiles.database import Database, Row, TableOf, database_of
+from harness.workbench.profiles.database import Database, Row, database_of, made_on_demand
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.views import meets, overlap_of
 
@@ -36,44 +35,7 @@ _NEAR, _HALF = 0.9, 0.5
 _UNKNOWN = "unknown"
 
 
-def _collectives(database: Database) -> Iterator[Row]:
-    """A row for each collective of each device."""
-    options, flights = database.options, database.rows_by_name(FLIGHTS)
-    graphs, options["unread"] = _graphs_or_note(database.capture) if flights else ({}, None)
-    query = f"select operation, name, module, text, category from operations where class = '{COMMUNICATION}'"
-    operations = {
-        number: Operation(name=name, module=module, text=text, category=kind)
-        for number, name, module, text, kind in database.rows(query)
-    }
-    every = [(flight, collective_of(operations[flight["operation"]], graphs)) for flight in flights]
-    mesh = _mesh_of(options.get("mesh") or {}, [facts for _, facts in every], graphs)
-    network = _network(database.capture)
-    options |= {"graphs": graphs, "laid_out": mesh}
-    for flight, facts in every:
-        axes = axes_of_groups(facts.groups, mesh) or axes_of_pairs(facts.pairs, mesh)
-        yield (
-            flight["device"],
-            flight["module"],
-            flight["pair"],
-            facts.kind,
-            facts.size,
-            facts.array_bytes,
-            facts.bus_bytes,
-            "+".join(axes) or _UNKNOWN,
-            flight["is_asynchronous"],
-            flight["count"],
-            flight["flights"],
-            flight["flight_seconds"],
-            flight["waited_seconds"],
-            flight["start_seconds"],
-            least_seconds(facts, network),
-        )
-
-
-COLLECTIVE_TABLE = TableOf(
-    "collectives",
-    "a collective of one device: all its runs",
-    """
+@made_on_demand("""collectives: a collective of one device: all its runs
     device INTEGER         of devices
     module VARCHAR         its program
     name VARCHAR*          its name; start and done share it
@@ -89,9 +51,26 @@ COLLECTIVE_TABLE = TableOf(
     waited_seconds DOUBLE* the time in its done half; the whole time of a synchronous collective
     start_seconds DOUBLE*  the time in its start half
     least_seconds DOUBLE*  the time that one axis of the torus needs for one run, NULL if not known
-    """,
-    _collectives,
-)
+""")
+def collectives_table(database: Database) -> Iterator[Row]:
+    """A row for each collective of each device."""
+    options, flights = database.options, database.rows(FLIGHTS)
+    graphs, options["unread"] = _graphs_or_note(database.capture) if flights else ({}, None)
+    query = f"select operation, name, module, text, category from operations where class = '{COMMUNICATION}'"
+    collectives = {
+        number: collective_of(Operation(name=name, module=module, text=text, category=kind), graphs)
+        for number, name, module, text, kind in database.rows(query)
+    }
+    mesh = _mesh_of(options.get("mesh") or {}, [collectives[operation] for _, _, _, operation, *_ in flights], graphs)
+    network = _network(database.capture)
+    options |= {"graphs": graphs, "laid_out": mesh}
+    for device, module, pair, operation, *counts in flights:
+        facts = collectives[operation]
+        axes = "+".join(axes_of_groups(facts.groups, mesh) or axes_of_pairs(facts.pairs, mesh)) or _UNKNOWN
+        sizes = facts.kind, facts.size, facts.array_bytes, facts.bus_bytes
+        yield device, module, pair, *sizes, axes, *counts, least_seconds(facts, network)
+
+
 _NONE = "no operation of the capture is a collective: XLA communicated nothing between devices"
 _EXPOSED = Analysis(
     name="communication",
@@ -211,23 +190,19 @@ _PARALLELISM = Analysis(
             select axes, string_agg(distinct kind, ', ' order by kind) as kinds,
                 string_agg(distinct direction, ', ' order by direction) as passes,
                 sum(waited_seconds) / (select devices from step_counts) as exposed, min(nth) as place,
-                coalesce(bool_or(kind like '%all-to-all' ), false) as exchanges,
-                coalesce(bool_or(regexp_matches(name_there, '(?i)moe|expert|rout|dispatch')), false) as is_expert,
-                coalesce(bool_or(kind = 'all-gather'), false) as gathers,
-                coalesce(bool_or(kind = 'reduce-scatter'), false) as scatters,
-                coalesce(bool_or(kind = 'reduce-scatter' and direction = 'forward'), false) as scatters_forward,
-                coalesce(bool_or(kind = 'all-reduce'), false) as sums,
-                coalesce(bool_or(kind = 'all-reduce' and direction = 'forward'), false) as sums_forward,
-                coalesce(bool_or(kind = 'collective-permute'), false) as passes_on
+                list(kind) as every, coalesce(list(kind) filter (direction = 'forward'), []) as forward,
+                coalesce(bool_or(regexp_matches(name_there, '(?i)moe|expert|rout|dispatch')), false) as is_expert
             from named where kind is not null group by axes)
-        select axes, case when exchanges and is_expert then 'expert (tokens are exchanged)'
-            when exchanges then 'resharding (parts are exchanged)'
-            when scatters_forward then 'tensor, sequence (activations are scattered)'
-            when gathers and scatters then 'FSDP (weights are gathered, gradients scattered)'
-            when sums_forward then 'tensor (activations are added up)'
-            when gathers then 'FSDP or tensor (something is gathered)'
-            when sums then 'data (gradients are added up)'
-            when passes_on then 'pipeline or ring (values are passed on)' else 'unknown' end, kinds, passes, exposed
+        select axes, case when 'all-to-all' in every and is_expert then 'expert (tokens are exchanged)'
+            when 'all-to-all' in every then 'resharding (parts are exchanged)'
+            when 'reduce-scatter' in forward then 'tensor, sequence (activations are scattered)'
+            when 'all-gather' in every and 'reduce-scatter' in every
+                then 'FSDP (weights are gathered, gradients scattered)'
+            when 'all-reduce' in forward then 'tensor (activations are added up)'
+            when 'all-gather' in every then 'FSDP or tensor (something is gathered)'
+            when 'all-reduce' in every then 'data (gradients are added up)'
+            when 'collective-permute' in every then 'pipeline or ring (values are passed on)'
+            else 'unknown' end, kinds, passes, exposed
         from by_axes order by exposed desc, place""",
     notes=(
         "The purpose of an axis is guessed from the kinds of its collectives and from the pass (forward or backward) "
@@ -282,14 +257,14 @@ _LARGE = Analysis(
     query="""
         select s.name, s.axes, s.array_bytes, (select sum(waited_seconds) from collectives c
         where c.module = s.module and c.name = s.pair)
-            / (select devices from step_counts), used_by from spared s order by place""",
+            / (select devices from step_counts), used_by from spared s order by s.rowid""",
     notes=(
         "Shown: all-gathers with a tenth or more of the bytes that a module's collectives send, and all-reduces of "
         "that size that a sharding constraint may avoid; exposed is the mean over devices.",
     ),
     is_optional=True,
 )
-_SPARED = "place INTEGER, module VARCHAR, name VARCHAR, pair VARCHAR, axes VARCHAR, array_bytes DOUBLE, used_by VARCHAR"
+_SPARED = "module VARCHAR, name VARCHAR, pair VARCHAR, axes VARCHAR, array_bytes DOUBLE, used_by VARCHAR"
 
 
 def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Table, ...]:
@@ -301,14 +276,11 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
     database = Database(capture, options={"mesh": mesh}) if mesh else database_of(capture)
     database.need("collectives")
     large = list(_large_collectives(database))
-    database.add(
-        "spared",
-        _SPARED,
-        [
-            (at, module, sent.name, pair_name(sent.name), "+".join(sent.axes) or _UNKNOWN, sent.array_bytes, users)
-            for at, (module, sent, users) in enumerate((module, of.sent, of.used_by) for module, of in large)
-        ],
-    )
+    rows = [
+        (module, sent.name, pair_name(sent.name), "+".join(sent.axes) or _UNKNOWN, sent.array_bytes, users)
+        for module, sent, users in ((module, of.sent, of.used_by) for module, of in large)
+    ]
+    database.add("spared", _SPARED, rows)
     links = (_LINKS,) if capture.is_simulated else ()
     analyses = (_EXPOSED, _COLLECTIVES, *links, _AXES, _PARALLELISM, _SPARSE, _LARGE)
     shown = tables(database, analyses, **_words(database))
@@ -319,9 +291,10 @@ def _words(database: Database) -> Facts:
     capture, mesh = database.capture, database.options.get("laid_out")
     main, chip, network = op_times.devices(capture), op_times.chip_of(capture), _network(capture)
     kind = (main[0].kind if main else "") or "a device of unknown kind"
-    stalls = [note for (note,) in database.rows(_STALLS)]
+    # The dimensions of the torus that each axis of the mesh runs along.
+    dimensions = torus_of(mesh, network.axes) if mesh and network else ()
     return {
-        "stalls": stalls,
+        "stalls": [note for (note,) in database.rows(_STALLS)],
         "axes": network.axes if network else None,
         "unpublished": None if network else kind,
         "chip": chip.name if chip and network else None,
@@ -331,15 +304,9 @@ def _words(database: Database) -> Facts:
         "unread": database.options.get("unread"),
         "no_line": network and any(d.platform == "tpu" and not d.asynchronous for d in main),
         "no_mesh": mesh is None,
-        "torus": _torus(mesh, network),
+        "torus": "; ".join(f"{name} = {where}" for name, where in dimensions) or None,
         "made_up": str(mesh) if mesh is not None and not mesh.is_named else None,
     }
-
-
-def _torus(mesh: Mesh | None, network: Links | None) -> str | None:
-    """The dimensions of the torus that each axis of the mesh runs along; None if not known."""
-    dimensions = torus_of(mesh, network.axes) if mesh and network else ()
-    return "; ".join(f"{name} = {where}" for name, where in dimensions) or None
 
 
 def _network(capture: Capture) -> Links | None:
@@ -385,9 +352,8 @@ def _large_collectives(database: Database) -> Iterator[tuple[str, LargeCollectiv
     # The chip affects only times, and these are not shown: any chip will do if the capture names none.
     target, mesh = op_times.chip_of(database.capture) or chip_named(DEFAULT_CHIP), database.options.get("laid_out")
     ran = {module for (module,) in database.rows("select distinct module from collectives")}
-    by_module: dict[str, list[LargeCollective]] = defaultdict(list)
     for name, graph in database.options.get("graphs", {}).items():
         if name in ran:
             named = mesh if mesh is not None and graph.module.devices in (1, mesh.devices) else None
-            by_module[name] += large_collectives(Graph(module=with_mesh(graph.module, named)), target)
-    yield from ((name, collective) for name, some in by_module.items() for collective in some)
+            laid_out = Graph(module=with_mesh(graph.module, named))
+            yield from ((name, collective) for collective in large_collectives(laid_out, target))

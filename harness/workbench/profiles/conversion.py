@@ -18,6 +18,7 @@ import harness
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
 from harness.workbench.profiles import modules, remote
+from harness.workbench.profiles.places import SUFFIX
 from harness.workbench.profiles.remote import Remote, Source
 
 # A capture of some GB takes minutes.
@@ -48,7 +49,9 @@ def answers(paths: Sequence[Source], name: str, option_sets: Sequence[Mapping[st
     here, what = [Path(str(path)) for path in paths], f"xprof's {name}"
     with tempfile.TemporaryDirectory(prefix="ratchet-xprof-") as scratch:
         # XProf writes caches into the folder of the run.
-        copies = [Path(scratch) / "run" / _profile_name(path) for path in here]
+        copies = [
+            Path(scratch) / "run" / (f"{path.name}{SUFFIX}" if modules.is_module(path) else path.name) for path in here
+        ]
         answer = Path(scratch) / "answer"
         with refusals_in_words(f"copying {paths[0]}"):
             copies[0].parent.mkdir()
@@ -70,19 +73,13 @@ def answers(paths: Sequence[Source], name: str, option_sets: Sequence[Mapping[st
                 env={**os.environ, "TMPDIR": scratch, "PYTHONPATH": _HARNESS},
             )
         except subprocess.TimeoutExpired as error:
-            raise RatchetError(
-                "no-answer", f"{what} took more than {_SECONDS:g} s for {paths[0]} and was stopped"
-            ) from error
+            why = f"{what} took more than {_SECONDS:g} s for {paths[0]} and was stopped"
+            raise RatchetError("no-answer", why) from error
         if process.returncode == 0:
             return tuple(Path(f"{answer}.{number}").read_bytes() for number in range(len(option_sets)))
-        if process.returncode == _NOTHING:
-            raise RatchetError("no-answer", f"{what} has no answer for {paths[0]}: {_last_error(process.stderr)}")
-        how = f"was killed by signal {-process.returncode}" if process.returncode < 0 else "failed"
-        raise RatchetError("no-answer", f"{what} {how} on {paths[0]}: {_last_error(process.stderr)}")
-
-
-def _profile_name(path: Path) -> str:
-    return f"{path.name}.xplane.pb" if modules.is_module(path) else path.name
+        how = f"was killed by signal {-process.returncode} on" if process.returncode < 0 else "failed on"
+        how = "has no answer for" if process.returncode == _NOTHING else how
+        raise RatchetError("no-answer", f"{what} {how} {paths[0]}: {_last_error(process.stderr)}")
 
 
 def _last_error(printed: bytes) -> str:

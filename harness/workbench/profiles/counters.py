@@ -9,7 +9,7 @@ from harness.records import Capture, Table
 from harness.workbench.profiles import conversion
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.conversion import Value, number
-from harness.workbench.profiles.database import Database, Row, TableOf
+from harness.workbench.profiles.database import Database, Row, made_on_demand
 from harness.workbench.profiles.reading import sources
 
 # A counter that could not be read comes as 64 ones, which is no number of events.
@@ -36,7 +36,16 @@ def _tool_rows(database: Database, tool: str) -> Iterator[Mapping[str, Value]]:
                 raise
 
 
-def _counters(database: Database) -> Iterator[Row]:
+@made_on_demand("""counters: a sample of a hardware counter of one kernel on one chip
+    host VARCHAR           its host
+    chip INTEGER           its number on the host
+    kernel VARCHAR         the kernel
+    counter VARCHAR*       its name, without its place in the chip
+    value DOUBLE           the count; NULL if the chip could not read it
+    meaning VARCHAR        what it counts
+    name VARCHAR           its whole name
+""")
+def counters_table(database: Database) -> Iterator[Row]:
     for row in _tool_rows(database, "perf_counters"):
         value = number(row, "Value") or 0.0
         name, meaning = str(row["Counter"]), str(row["Description"] or "") or None
@@ -44,7 +53,14 @@ def _counters(database: Database) -> Iterator[Row]:
         yield *where, _PLACE.sub("", name), None if value >= _UNREADABLE else value, meaning, name
 
 
-def _units(database: Database) -> Iterator[Row]:
+@made_on_demand("""units: a sample of a unit of a device, worked out by XProf from the counters
+    device INTEGER         its number
+    name VARCHAR           the unit's name
+    unit VARCHAR           what is counted
+    achieved DOUBLE        how many it did
+    peak DOUBLE            how many it could have done
+""")
+def units_table(database: Database) -> Iterator[Row]:
     for row in _tool_rows(database, "utilization_viewer"):
         achieved, peak = number(row, "achieved"), number(row, "peak")
         if achieved is not None and peak and max(achieved, peak) < _UNREADABLE:
@@ -53,32 +69,6 @@ def _units(database: Database) -> Iterator[Row]:
             yield int(number(row, "device") or 0), name, str(row["unit"]), achieved, peak
 
 
-COUNTER_TABLE = TableOf(
-    "counters",
-    "a sample of a hardware counter of one kernel on one chip",
-    """
-    host VARCHAR           its host
-    chip INTEGER           its number on the host
-    kernel VARCHAR         the kernel
-    counter VARCHAR*       its name, without its place in the chip
-    value DOUBLE           the count; NULL if the chip could not read it
-    meaning VARCHAR        what it counts
-    name VARCHAR           its whole name
-    """,
-    _counters,
-)
-UNIT_TABLE = TableOf(
-    "units",
-    "a sample of a unit of a device, worked out by XProf from the counters",
-    """
-    device INTEGER         its number
-    name VARCHAR           the unit's name
-    unit VARCHAR           what is counted
-    achieved DOUBLE        how many it did
-    peak DOUBLE            how many it could have done
-    """,
-    _units,
-)
 _MOVED = "exists (from counters where value > 0)"
 _UNITS = Analysis(
     name="units",

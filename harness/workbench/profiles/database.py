@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import duckdb
@@ -32,16 +34,24 @@ _COLUMN = re.compile(r"^ *(\w+) (\w+)(\*?) +(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class TableOf:
-    """A table: a sentence on its rows, and a text with one line for each column: name, type (`*`: derived), meaning.
+    """A table, by a text: its name and a sentence on its rows, then a line for each column: name, type, meaning.
 
-    `rows` makes the rows of a table that is only made when a query names it, because its rows need XProf's tools or a
-    second reading of the file.
+    The type of a derived column ends with `*`. `rows` makes the rows of a table that is only made when a query names
+    it, because its rows need XProf's tools or a second reading of the file.
     """
 
-    name: str
-    sentence: str
     text: str
     rows: "Callable[[Database], Iterable[Row]] | None" = None
+
+    @property
+    def name(self) -> str:
+        """The table's name in queries."""
+        return self.text.partition(":")[0]
+
+    @property
+    def sentence(self) -> str:
+        """A sentence on the rows."""
+        return self.text.partition("\n")[0].partition(": ")[2]
 
     @property
     def columns(self) -> tuple[tuple[str, str, bool, str], ...]:
@@ -54,13 +64,18 @@ class TableOf:
         return ", ".join(f'"{name}" {kind}' for name, kind, _, _ in self.columns)
 
 
+def made_on_demand(text: str) -> "Callable[[Callable[[Database], Iterable[Row]]], TableOf]":
+    """A decorator that turns a function that makes rows into the table of ON_DEMAND that `text` describes."""
+    return partial(TableOf, text)
+
+
 _SPAN = """
     start_seconds DOUBLE   when it began, from the capture's first event
     seconds DOUBLE         how long it lasted
     end_seconds DOUBLE     when it ended
 """
 RECORDED = (
-    TableOf("devices", "a core, GPU or CPU on which something ran", """
+    TableOf("""devices: a core, GPU or CPU on which something ran
     device INTEGER         its number here
     name VARCHAR           `TPU:0`
     host VARCHAR           its host
@@ -72,7 +87,7 @@ RECORDED = (
     peak_flops_per_second DOUBLE  as the capture says
     hbm_bytes_per_second DOUBLE   as the capture says
     """),
-    TableOf("operations", "an HLO operation of one program, however often it ran", """
+    TableOf("""operations: an HLO operation of one program, however often it ran
     operation INTEGER      its number here
     name VARCHAR           `fusion.3`
     module VARCHAR         its program: `jit_f(4)`
@@ -97,7 +112,7 @@ RECORDED = (
     experts VARCHAR*       GMM or TGMM of a mixture of experts, else NULL
     result_bytes DOUBLE*   bytes of its result in memory, if its HLO states them
     """),
-    TableOf("executions", "one run of an operation on one device, by start; nested runs after the run around them", f"""
+    TableOf(f"""executions: one run of an operation on one device, by start; nested runs after the run around them
     execution INTEGER      its number here
     device INTEGER         of devices
     operation INTEGER      of operations
@@ -107,30 +122,30 @@ RECORDED = (
     run INTEGER*           the run of a module in which it began, NULL if in none
     step INTEGER*          the step in which it began, NULL if in none
     """),
-    TableOf("runs", "one run of a module on a device", f"""
+    TableOf(f"""runs: one run of a module on a device
     run INTEGER            its number here
     device INTEGER         of devices
     module VARCHAR         `jit_f(4)`{_SPAN}
     """),
-    TableOf("steps", "a step of a device as marked; if none is marked, a run of its longest module", f"""
+    TableOf(f"""steps: a step of a device as marked; if none is marked, a run of its longest module
     step INTEGER           its number here
     device INTEGER         of devices
     number INTEGER*        its number among the device's steps, from 0
     name VARCHAR           as marked{_SPAN}
     what VARCHAR*          what a step is here
     """),
-    TableOf("host", "what a thread of a host did, including the annotations of a program", f"""
+    TableOf(f"""host: what a thread of a host did, including the annotations of a program
     name VARCHAR           what it did
     thread VARCHAR         the thread{_SPAN}
     step INTEGER           the number of a step's annotation, NULL for anything else
     """),
-    TableOf("busy", "a span of time in which a device was at work without a break", """
+    TableOf("""busy: a span of time in which a device was at work without a break
     device INTEGER         of devices
     of VARCHAR*            everything, own (without collectives), kernels (custom calls)
     start_seconds DOUBLE*  when it began
     end_seconds DOUBLE*    when it ended
     """),
-    TableOf("gaps", "idle time of a device before its first operation, between two operations, or after its last", """
+    TableOf("""gaps: idle time of a device before its first operation, between two operations, or after its last
     device INTEGER         of devices
     position VARCHAR*      before, between or after
     start_seconds DOUBLE*  when it began, from the capture's first event
@@ -140,32 +155,23 @@ RECORDED = (
     after VARCHAR*         the operation that began after it
     place VARCHAR*         `inside jit_f(4)`, between runs, or unknown
     """),
-    TableOf("spans", "a time in which a device ran modules one after the other; without modules, all of its time", """
+    TableOf("""spans: a time in which a device ran modules one after the other; without modules, all of its time
     device INTEGER         of devices
     start_seconds DOUBLE*  when the first began
     end_seconds DOUBLE*    when the last ended; the next began more than 2 us later
     """),
-)  # fmt: skip
-# Tables that are made when a query names them, each with the place of its description.
-ON_DEMAND = {
-    "scopes": "hotspots:SCOPE_TABLE",
-    "insides": "inside:INSIDE_TABLE",
-    "kernel_transfers": "inside:MOVED_TABLE",
-    "lanes": "inside:LANE_TABLE",
-    "collectives": "communication:COLLECTIVE_TABLE",
-    "waste": "waste:WASTE_TABLE",
-    "heaps": "memory_tables:HEAP_TABLE",
-    "buffers": "memory_tables:BUFFER_TABLE",
-    "heap_levels": "memory_tables:HEAP_LEVEL_TABLE",
-    "lives": "memory_tables:LIFE_TABLE",
-    "memories": "memory_tables:MEMORY_TABLE",
-    "memory_levels": "memory_tables:MEMORY_LEVEL_TABLE",
-    "allocations": "memory_tables:ALLOCATION_TABLE",
-    "counters": "counters:COUNTER_TABLE",
-    "units": "counters:UNIT_TABLE",
-    "planes": "planes:PLANE_TABLE",
-    "lines": "planes:LINE_TABLE",
+)
+# Tables that are made when a query names them, by the module with the function `NAME_table`.
+_MADE_BY = {
+    "hotspots": "scopes",
+    "inside": "insides kernel_transfers lanes",
+    "communication": "collectives",
+    "waste": "waste",
+    "memory_tables": "heaps buffers heap_levels lives memories memory_levels allocations",
+    "counters": "counters units",
+    "planes": "planes lines",
 }
+ON_DEMAND = {name: f"{module}:{name}_table" for module, names in _MADE_BY.items() for name in names.split()}
 
 
 def on_demand(name: str) -> TableOf:
@@ -256,22 +262,10 @@ class _Loaded:
         main = {id(device) for device in op_times.devices(capture)}
         labelled = op_times.devices(capture) or capture.devices
         for number, device in enumerate(capture.devices):
-            label = op_times.device_label(device, labelled)
-            sparse = op_times.is_sparse_core(device)
-            self.rows_of["devices"].append(
-                (
-                    number,
-                    device.name,
-                    device.host,
-                    device.platform,
-                    device.kind,
-                    label,
-                    id(device) in main,
-                    sparse,
-                    device.peak_flops_per_second,
-                    device.hbm_bytes_per_second,
-                )
-            )
+            derived = op_times.device_label(device, labelled), id(device) in main, op_times.is_sparse_core(device)
+            peaks = device.peak_flops_per_second, device.hbm_bytes_per_second
+            described = device.name, device.host, device.platform, device.kind
+            self.rows_of["devices"].append((number, *described, *derived, *peaks))
             self._device(number, device)
         self.rows_of["operations"] = [_operation(number, operation) for operation, number in self.numbers.items()]
         self.rows_of["host"] = [
@@ -335,32 +329,19 @@ class _Loaded:
         latest = np.maximum.accumulate(np.where(np.r_[True, ends[1:] > so_far[:-1]], np.arange(len(at)), 0))
         runs = np.array([(run.start, run.end) for run in device.modules] or [(first, last)])
         spans = merge(runs[:, 0], runs[:, 1], _QUEUED_SECONDS)
-        self.rows_of["spans"] += [
-            (number, *times) for times in zip(*(moments.tolist() for moments in spans), strict=True)
-        ]
+        self.rows_of["spans"] += [(number, *times) for times in np.stack(spans, 1).tolist()]
         # A gap lies before the first operation, after the last, and where one begins after all earlier ones ended.
         holes = np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1
-        edges: list[tuple[str, float, float, Any, Any]] = []
-        edges += [("before", begin, first, None, names[0])] if begin < first else []
-        edges += [("after", last, end, names[latest[-1]], None)] if end > last else []
-        position, edge_starts, edge_ends, edge_before, edge_after = (
-            _objects([edge[place] for edge in edges]) for place in range(5)
-        )
-        gap_starts = np.r_[so_far[holes - 1], edge_starts.astype(float)]
-        gap_ends = np.r_[starts[holes], edge_ends.astype(float)]
-        self._piece(
-            "gaps",
-            number,
-            (
-                np.r_[np.full(len(holes), "between", object), position],
-                gap_starts,
-                gap_ends - gap_starts,
-                gap_ends,
-                np.r_[names[latest[holes - 1]], edge_before],
-                np.r_[names[holes], edge_after],
-                _places(device, (gap_starts + gap_ends) / 2),
-            ),
-        )
+        none = _objects([None])
+        gaps = [("between", so_far[holes - 1], starts[holes], names[latest[holes - 1]], names[holes])]
+        if begin < first:
+            gaps.append(("before", np.array([begin]), np.array([first]), none, names[:1]))
+        if end > last:
+            gaps.append(("after", np.array([last]), np.array([end]), names[latest[-1:]], none))
+        for position, opens, closes, before, after in gaps:
+            positions = np.full(len(opens), position, object)
+            places = _places(device, (opens + closes) / 2)
+            self._piece("gaps", number, (positions, opens, closes - opens, closes, before, after, places))
 
 
 def _times(period: Period) -> tuple[float, float, float]:
@@ -420,34 +401,29 @@ def _places(device: Device, moments: Values) -> Values:
     return places
 
 
+# The columns of `operations` in their order: facts of the record, then what its classes say.
+_FACTS = attrgetter("name", "module", "text", "category", "framework_name", "source")
+_COSTS = attrgetter("flops", "bytes_accessed", "hbm_bytes_at_most")
+_CLASSES: tuple[Callable[[Operation], Cell], ...] = (
+    classes.op_class,
+    classes.category,
+    classes.half,
+    lambda operation: classes.pair_name(operation.name),
+    classes.framework_category,
+    lambda operation: classes.direction(operation)[0],
+    lambda operation: classes.direction(operation)[1],
+    op_times.is_container,
+    classes.is_custom_call,
+    classes.is_host_transfer,
+    classes.is_exponential,
+    classes.grouped_matmul,
+    classes.result_bytes,
+)
+
+
 def _operation(number: int, operation: Operation) -> Row:
-    way, known_by = classes.direction(operation)
-    holds = op_times.is_container(operation)
-    return (
-        number,
-        operation.name,
-        operation.module,
-        operation.text,
-        operation.category,
-        operation.framework_name,
-        operation.source,
-        None if holds else operation.flops,
-        None if holds else operation.bytes_accessed,
-        None if holds else operation.hbm_bytes_at_most,
-        classes.op_class(operation),
-        classes.category(operation),
-        classes.half(operation),
-        classes.pair_name(operation.name),
-        classes.framework_category(operation),
-        way,
-        known_by,
-        holds,
-        classes.is_custom_call(operation),
-        classes.is_host_transfer(operation),
-        classes.is_exponential(operation),
-        classes.grouped_matmul(operation),
-        classes.result_bytes(operation),
-    )
+    costs = (None, None, None) if op_times.is_container(operation) else _COSTS(operation)
+    return (number, *_FACTS(operation), *costs, *(derive(operation) for derive in _CLASSES))
 
 
 def _objects(column: Sequence[Any]) -> Values:

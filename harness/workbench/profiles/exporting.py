@@ -4,15 +4,15 @@ import gzip
 import math
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from harness.dumps.xplane import Event, Plane, Value
 from harness.files import written_atomically
 from harness.records import Capture, Table
 from harness.units import quantity
+from harness.workbench.profiles.executions import nesting_order
 from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.reading import spaces
 from harness.workbench.tables import table
@@ -25,45 +25,33 @@ _PICOSECONDS = 1000  # in a nanosecond
 _DEVICE = re.compile(r"/device:")
 
 
-@dataclass(slots=True)
-class _ExportCount:
-    """Counts of the rows written so far."""
-
-    events: int = 0
-    threads: int = 0
-    processes: int = 0
-    timeless: int = 0
-
-
 def export(capture: Capture, path: Path) -> tuple[Table, ...]:
     """Writes the trace of `capture` to `path` (gzip), and returns a table of its contents.
 
     Raises RatchetError `bad-profile`, `no-space`, `read-only` or `io`; `path` is then unchanged.
     """
-    count = _ExportCount()
-    with written_atomically(path) as stream:
-        _write(stream, capture, count)
+    count: Counter[str] = Counter()
+    about = {"source": origin(capture), "run": capture.name, "hosts": len(capture.paths)}
+    with (
+        written_atomically(path) as stream,
+        gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0, compresslevel=6) as packed,
+    ):
+        packed.writelines(perfetto.document(about, _events(capture, count)))
     notes = ["Open it at https://ui.perfetto.dev (`Open trace file`): the file stays on your machine."]
-    if count.events > _CUT_AT:
+    if count["events"] > _CUT_AT:
         notes.append(f"All events are in it; the profiler's own trace.json.gz stops at {_CUT_AT:,}.")
-    if count.timeless:
-        notes.append(f"Left out: {quantity(count.timeless, 'event')} without a place in time (sums).")
+    if count["timeless"]:
+        notes.append(f"Left out: {quantity(count['timeless'], 'event')} without a place in time (sums).")
     if len(capture.paths) > 1:
         notes.append(
             "Each host has its own clock: events that lie side by side need not have happened at the same time."
         )
     columns = "file!;events:count;processes=planes:count;threads=lines:count;bytes=size"
-    row = (str(path), count.events, count.processes, count.threads, path.stat().st_size)
+    row = (str(path), count["events"], count["processes"], count["threads"], path.stat().st_size)
     return (table("export", f"{capture.name} for Perfetto", origin(capture), columns, [row], notes),)
 
 
-def _write(stream: BinaryIO, capture: Capture, count: _ExportCount) -> None:
-    about = {"source": origin(capture), "run": capture.name, "hosts": len(capture.paths)}
-    with gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0, compresslevel=6) as packed:
-        packed.writelines(perfetto.document(about, _events(capture, count)))
-
-
-def _events(capture: Capture, count: _ExportCount) -> Iterator[dict[str, object]]:
+def _events(capture: Capture, count: Counter[str]) -> Iterator[dict[str, object]]:
     for host, space in spaces(capture):
         zero = space.start_ps or 0
         for plane in sorted(space.planes, key=lambda plane: (_DEVICE.match(plane.name) is None, plane.name)):
@@ -71,21 +59,21 @@ def _events(capture: Capture, count: _ExportCount) -> Iterator[dict[str, object]
                 yield from _plane(plane, host, zero, count)
 
 
-def _plane(plane: Plane, host: str, zero: int, count: _ExportCount) -> Iterator[dict[str, object]]:
-    count.processes += 1
+def _plane(plane: Plane, host: str, zero: int, count: Counter[str]) -> Iterator[dict[str, object]]:
+    count["processes"] += 1
     # A viewer takes process 0 for the idle process of an operating system.
-    process = {"pid": count.processes}
-    yield from perfetto.label("process", process | {"tid": 0}, f"{plane.name} ({host})", count.processes)
+    process = {"pid": count["processes"]}
+    yield from perfetto.label("process", process | {"tid": 0}, f"{plane.name} ({host})", count["processes"])
     for line in plane.lines:
         parts = lanes(line.events)
-        count.timeless += len(line.events) - sum(map(len, parts))
+        count["timeless"] += len(line.events) - sum(map(len, parts))
         for number, lane in enumerate(parts, 1):
-            count.threads += 1
-            where = process | {"tid": count.threads}
+            count["threads"] += 1
+            where = process | {"tid": count["threads"]}
             name = line.name if number == 1 else f"{line.name} ({number})"
-            yield from perfetto.label("thread", where, name, count.threads)
+            yield from perfetto.label("thread", where, name, count["threads"])
             for at in lane:
-                count.events += 1
+                count["events"] += 1
                 yield _slice(line.events[at], where, zero)
 
 
@@ -102,10 +90,9 @@ def lanes(events: Sequence[Event]) -> list[list[int]]:
             numbers.append(number)
             starts.append(_nanoseconds(event.start_ps) - zero)
             ends.append(_end(event) - zero)
-    longest_first = sorted(range(len(numbers)), key=ends.__getitem__, reverse=True)
     placed: list[list[int]] = []
     open_ends: list[list[int]] = []
-    for at in sorted(longest_first, key=starts.__getitem__):
+    for at in nesting_order(starts, ends):
         for lane, around in zip(placed, open_ends, strict=True):
             while around and around[-1] <= starts[at]:
                 around.pop()

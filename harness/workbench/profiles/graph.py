@@ -3,7 +3,6 @@
 import difflib
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,13 +115,7 @@ def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
 
 def dot(around: Neighbourhood) -> str:
     """The neighbourhood as a graph in DOT, for `dot -Tsvg`; arrows go from producers to consumers."""
-    return "\n".join(_dot_lines(around))
-
-
-def _dot_lines(around: Neighbourhood) -> Iterator[str]:
-    yield f"digraph {json.dumps(around.module)} {{"
-    yield "  rankdir=TB; node [shape=box, fontname=monospace];"
-    shown = {node.name for node in around.nodes}
+    lines = [f"digraph {json.dumps(around.module)} {{", "  rankdir=TB; node [shape=box, fontname=monospace];"]
     for node in around.nodes:
         words = [f"%{node.name}"]
         if node.instruction is not None:
@@ -131,12 +124,11 @@ def _dot_lines(around: Neighbourhood) -> Iterator[str]:
             took = around.took[node.name]
             words.append(f"{seconds(took['mean_seconds'])} x {took['count']}")
         style = ", style=bold" if node.distance == 0 else ""
-        yield f"  {json.dumps(node.name)} [label={json.dumps(chr(10).join(words))}{style}];"
-    for node in around.nodes:
-        for operand in dict.fromkeys(node.takes):
-            if operand in shown:
-                yield f"  {json.dumps(operand)} -> {json.dumps(node.name)};"
-    yield "}"
+        lines.append(f"  {json.dumps(node.name)} [label={json.dumps(chr(10).join(words))}{style}];")
+    shown = {node.name for node in around.nodes}
+    edges = [(operand, node.name) for node in around.nodes for operand in dict.fromkeys(node.takes) if operand in shown]
+    lines += [f"  {json.dumps(operand)} -> {json.dumps(name)};" for operand, name in edges]
+    return "\n".join((*lines, "}"))
 
 
 def _row(node: Node, around: Neighbourhood) -> tuple[str | int | float | None, ...]:
@@ -165,6 +157,11 @@ def graphs_of(capture: Capture) -> tuple[dict[str, Graph], bool]:
             if operation.text and operation.text not in texts[operation.module]:
                 texts[operation.module].append(operation.text)
     return {name: Graph(parse.module("\n".join(lines), name)) for name, lines in texts.items() if lines}, False
+
+
+def running_instruction(graph: Graph, name: str) -> Instruction | None:
+    """The instruction of that name in a computation that runs by itself; None if there is none."""
+    return next((graph.instructions[run, name] for run in graph.runs if (run, name) in graph.instructions), None)
 
 
 def _place(graph: Graph, name: str) -> str | None:

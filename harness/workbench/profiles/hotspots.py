@@ -7,7 +7,7 @@ from harness.records import Capture, Table
 from harness.units import decimal
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.classes import CLASSES, FRAMEWORK_CATEGORIES
-from harness.workbench.profiles.database import Database, Row, TableOf
+from harness.workbench.profiles.database import Database, Row, made_on_demand
 
 # Protocol, section 6: if data formatting takes more than this share of a step, the sharding deserves a look.
 FORMATTING_LIMIT = 0.05
@@ -124,24 +124,19 @@ LINES = Analysis(
 )
 
 
-def _scopes(database: Database) -> Iterator[Row]:
+@made_on_demand("""scopes: a named scope around an operation; the innermost is the operation's own name
+    operation INTEGER      of operations
+    depth INTEGER*         how deep: 1 is the outermost
+    path VARCHAR*          the scopes down to it
+    scope VARCHAR*         its own name
+""")
+def scopes_table(database: Database) -> Iterator[Row]:
     for operation, name in database.rows("select operation, framework_name from operations order by operation"):
         path = segments(name) or (NO_SCOPE,)
         for depth in range(1, len(path) + 1):
             yield operation, depth, "/".join(path[:depth]), path[depth - 1]
 
 
-SCOPE_TABLE = TableOf(
-    "scopes",
-    "a named scope around an operation; the innermost is the operation's own name",
-    """
-    operation INTEGER      of operations
-    depth INTEGER*         how deep: 1 is the outermost
-    path VARCHAR*          the scopes down to it
-    scope VARCHAR*         its own name
-    """,
-    _scopes,
-)
 SCOPES = Analysis(
     name="scopes",
     title="Time by named scope",

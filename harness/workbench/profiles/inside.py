@@ -5,15 +5,13 @@ from collections.abc import Iterable, Iterator
 from harness.dumps.xplane import Event, Plane
 from harness.records import Capture, Table
 from harness.workbench.profiles.analysis import Analysis, tables
-from harness.workbench.profiles.database import Database, Row, TableOf, database_of
+from harness.workbench.profiles.database import Database, Row, database_of, made_on_demand
 from harness.workbench.profiles.reading import KNOWN_LINES, MODULES_LINE, OPS_LINE, TPU_PLANE, spaces
 from harness.workbench.profiles.spans import LEAST, Spans, length, shared_seconds, spans
+from harness.workbench.traces.xspace import CYCLES, DRAWN, TRANSFERS
 
 # Protocol, section 3, item 4: idle under 5 % is excellent, over 10 % a red flag.
 EXCELLENT, RED_FLAG = 0.05, 0.10
-# Prefixes of the statistics that the simulator gives a module's run (workbench/traces/xspace.py), and the suffix of the
-# rows that it draws.
-_CYCLES, _TRANSFERS, _DRAWN = "simulated cycles: ", "simulated transfers: ", " (simulated)"
 _ISSUING, _KERNELS = "issuing", "all kernels"
 _CUSTOM_CALL = "custom-call"
 _PICOSECONDS = 1e12
@@ -26,58 +24,52 @@ def _cores(database: Database) -> Iterator[tuple[str, Plane]]:
                 yield match[1], plane
 
 
-def _parts(database: Database) -> Iterator[Row]:
+@made_on_demand("""insides: a part of the time inside the kernels of a device
+    device VARCHAR         its name
+    part VARCHAR           what the simulator counted, or the row that the device recorded
+    amount DOUBLE          cycles, or seconds
+    is_simulated BOOLEAN   true for cycles, false for seconds
+""")
+def insides_table(database: Database) -> Iterator[Row]:
     """The parts of each core's simulated cycles; if it has none, the rows recorded next to its operations."""
     for name, plane in _cores(database):
-        parts = _cycles(plane, _CYCLES)
+        parts = _cycles(plane, CYCLES)
         amounts = parts.items() if parts else _recorded_parts(plane)
         yield from ((name, part, amount, bool(parts)) for part, amount in amounts)
 
 
-def _transfer_rows(database: Database) -> Iterator[Row]:
-    """Three counts for each simulated core: cycles with a transfer in flight, cycles spent waiting, all cycles."""
-    for name, plane in _cores(database):
-        moved, parts = _cycles(plane, _TRANSFERS), _cycles(plane, _CYCLES)
-        if moved.keys() >= {"in flight", "waited for"}:
-            yield name, moved["in flight"], moved["waited for"], sum(parts.values())
-
-
-MOVED_TABLE = TableOf(
-    "kernel_transfers",
-    "the transfers of one simulated core",
-    """
+@made_on_demand("""kernel_transfers: the transfers of one simulated core
     device VARCHAR         its name
     flight_cycles BIGINT   cycles with a transfer in flight
     waited_cycles BIGINT   the part of them in which the core waits for a transfer
     cycles BIGINT          cycles of the run
-    """,
-    _transfer_rows,
-)
-
-
-def _lanes(database: Database) -> Iterator[Row]:
-    """The lanes that the simulator drew next to the operations of each device."""
+""")
+def kernel_transfers_table(database: Database) -> Iterator[Row]:
+    """Three counts for each simulated core: cycles with a transfer in flight, cycles spent waiting, all cycles."""
     for name, plane in _cores(database):
-        for line in plane.lines:
-            for event in line.events if line.name.endswith(_DRAWN) else ():
-                start, seconds = (ps / _PICOSECONDS for ps in (event.start_ps, event.duration_ps))
-                moved = event.stats.get("hbm_bytes") or event.stats.get("link_bytes", 0)
-                yield name, line.name.removesuffix(_DRAWN), event.of.name, start, seconds, moved
+        moved, parts = _cycles(plane, TRANSFERS), _cycles(plane, CYCLES)
+        if moved.keys() >= {"in flight", "waited for"}:
+            yield name, moved["in flight"], moved["waited for"], sum(parts.values())
 
 
-LANE_TABLE = TableOf(
-    "lanes",
-    "something on a lane of a simulated core: a unit, transfers, waits, grid steps",
-    """
+@made_on_demand("""lanes: something on a lane of a simulated core: a unit, transfers, waits, grid steps
     device VARCHAR         its name
     lane VARCHAR           `MXU`, `DMA in`, `waits`, `steps`, `link to 1` ...
     name VARCHAR           what it is
     start_seconds DOUBLE   when it began
     seconds DOUBLE         how long it lasted
     bytes DOUBLE           moved by a transfer in HBM, or over a link to another chip
-    """,
-    _lanes,
-)
+""")
+def lanes_table(database: Database) -> Iterator[Row]:
+    """The lanes that the simulator drew next to the operations of each device."""
+    for name, plane in _cores(database):
+        for line in plane.lines:
+            for event in line.events if line.name.endswith(DRAWN) else ():
+                start, seconds = (ps / _PICOSECONDS for ps in (event.start_ps, event.duration_ps))
+                moved = event.stats.get("hbm_bytes") or event.stats.get("link_bytes", 0)
+                yield name, line.name.removesuffix(DRAWN), event.of.name, start, seconds, moved
+
+
 BESIDE = Analysis(
     name="transfers_beside_compute",
     title="Transfers beside compute",
@@ -94,17 +86,6 @@ BESIDE = Analysis(
         "transfer. Of the run: of all cycles of the simulated run.",
     ),
     is_optional=True,
-)
-INSIDE_TABLE = TableOf(
-    "insides",
-    "a part of the time inside the kernels of a device",
-    """
-    device VARCHAR         its name
-    part VARCHAR           what the simulator counted, or the row that the device recorded
-    amount DOUBLE          cycles, or seconds
-    is_simulated BOOLEAN   true for cycles, false for seconds
-    """,
-    _parts,
 )
 INSIDE = Analysis(
     name="inside",
@@ -163,7 +144,7 @@ def _recorded_parts(plane: Plane) -> Iterator[tuple[str, float]]:
     kernels = _covered_spans(
         (event for line in plane.lines if line.name == OPS_LINE for event in line.events if _is_kernel(event)), zero
     )
-    rows = [line for line in plane.lines if line.name not in KNOWN_LINES and not line.name.endswith(_DRAWN)]
+    rows = [line for line in plane.lines if line.name not in KNOWN_LINES and not line.name.endswith(DRAWN)]
     filled = [
         (line.name, some) for line in rows if shared_seconds(some := _covered_spans(line.events, zero), kernels) > LEAST
     ]

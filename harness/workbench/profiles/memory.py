@@ -1,13 +1,13 @@
 """Device memory: peak, composition, buffers alive at the peak, the heap over time; findings and remedies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.workbench.hlo.training_memory import CHUNKS
-from harness.workbench.profiles.analysis import Analysis, Facts, tables
+from harness.workbench.profiles.analysis import Analysis, Facts, sparkline, tables
 from harness.workbench.profiles.database import Database, database_of
 from harness.workbench.profiles.memory_rules import (
     LOGITS,
@@ -19,7 +19,6 @@ from harness.workbench.profiles.memory_rules import (
 
 # The number of moments at which a heap over time is shown.
 _MOMENTS = 12
-_BARS = "▁▂▃▄▅▆▇█"
 _NO_EVENTS = (
     "the capture has no allocator events (MemoryAllocation on the host's plane): a CPU writes none, and a TPU only "
     "if something was allocated during the capture"
@@ -176,8 +175,8 @@ MEMORY_PLANNED = (
             with {_OVER_SCHEDULE} select place / greatest(1, many - 1), bytes,
                 coalesce(nullif(instruction, ''), '(start)')
             from moments order by place""",
-        more=lambda database, words: {"line": _line_over_schedule(database, words)},
-        notes=("From empty to peak: {line}; the highest moment of each part of the schedule is shown.",),
+        facts="select list(bytes order by rowid) as levels from answer",
+        notes=("From empty to peak: {levels:bars}; the highest moment of each part of the schedule is shown.",),
         empty="every buffer of {module} lives from start to end, so the heap does not change",
     ),
 )
@@ -185,30 +184,15 @@ MEMORY_PLANNED = (
 
 def _lines_over_time(database: Database) -> list[str]:
     query = f"""
-        with {_OVER_TIME} select memory, list(level order by place) as levels from moments group by 1 order by 1"""
-    levels = dict(database.rows(query))
-    rows = database.rows(
-        "select memory, name, capacity_bytes, allocations, deallocations from memories order by memory"
-    )
+        with {_OVER_TIME} select m.name, capacity_bytes, allocations, deallocations,
+            list(level order by place) filter (level is not null)
+        from memories m left join moments using (memory)
+        group by memory, m.name, capacity_bytes, allocations, deallocations order by memory"""
     return [
-        f"memory {name}, empty to full: {sparkline(levels.get(number, ()), capacity or 0)}; {allocations} allocations "
-        f"and {deallocations} deallocations while the capture was taken."
-        for number, name, capacity, allocations, deallocations in rows
+        f"memory {name}, empty to full: {sparkline(levels or (), capacity or 0)}; {allocations} allocations and "
+        f"{deallocations} deallocations while the capture was taken."
+        for name, capacity, allocations, deallocations, levels in database.rows(query)
     ]
-
-
-def _line_over_schedule(database: Database, words: Mapping[str, Any]) -> str:
-    query = f"with {_OVER_SCHEDULE} select list(level order by place) from moments"
-    levels = database.rows(query, heap=words["heap"])[0][0] or ()
-    return sparkline(levels, max(levels, default=0.0))
-
-
-def sparkline(levels: Sequence[float], full: float) -> str:
-    """`levels` as bars, the highest bar for `full`."""
-    if full <= 0:
-        return ""
-    last = len(_BARS) - 1
-    return "".join(_BARS[min(last, round(level / full * last))] for level in levels)
 
 
 _WASTED = "coalesce(bytes - needed_bytes, 0)"

@@ -54,10 +54,8 @@ def is_activation(op_name: str) -> bool:
 
 def category_of_name(name: str, group: str = "") -> str:
     """The category of anything called `name`."""
-    for rule in RULES:
-        if rule.group in ("", group) and re.search(rule.pattern, name, re.IGNORECASE):
-            return rule.category
-    return OTHER
+    rules = (rule for rule in RULES if rule.group in ("", group))
+    return next((rule.category for rule in rules if re.search(rule.pattern, name, re.IGNORECASE)), OTHER)
 
 
 def dimensions(shape: str) -> tuple[int, ...]:

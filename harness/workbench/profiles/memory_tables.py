@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from harness.workbench.profiles import conversion, memory_rules
-from harness.workbench.profiles.database import Database, Row, TableOf
+from harness.workbench.profiles.database import Database, Row, made_on_demand
 from harness.workbench.profiles.places import host_name
 from harness.workbench.profiles.reading import hlo_protos, sources
 
@@ -34,7 +34,17 @@ def _heap_answers(database: Database) -> list[tuple[int, str, int, _Answer]]:
     return planned
 
 
-def _heaps(database: Database) -> Iterator[Row]:
+@made_on_demand("""heaps: the memory of one module in one memory space, as the compiler planned it
+    heap INTEGER           its number here, HBM before VMEM, the largest first
+    module VARCHAR         `jit_f(4)`
+    space VARCHAR          HBM or VMEM
+    peak_bytes DOUBLE      the most in use
+    argument_bytes DOUBLE  the part of the peak for arguments
+    peak_place INTEGER     the change of the heap with the peak; NULL if every buffer lives throughout
+    changes INTEGER        how often the heap changes, 1 at least
+    is_recomputed BOOLEAN* whether something is computed again for the backward pass
+""")
+def heaps_table(database: Database) -> Iterator[Row]:
     for number, module, space, answer in _heap_answers(database):
         sizes = answer.get("heapSizes", ())
         # XProf counts changes from 0, and the size after change `n` stands at `n + 1`; this holds for the peak's place
@@ -46,7 +56,20 @@ def _heaps(database: Database) -> Iterator[Row]:
         yield number, module, _SPACES[space], peak, arguments, place, max(1, len(sizes) - 1), is_again
 
 
-def _buffers(database: Database) -> Iterator[Row]:
+@made_on_demand("""buffers: a buffer that is alive at a planned peak
+    heap INTEGER           of heaps
+    name VARCHAR           its name
+    shape VARCHAR          with its layout
+    category VARCHAR*      parameters, optimizer, attention ...
+    group_name VARCHAR     Parameter, Output or Temporary
+    op_name VARCHAR        where in the program it comes from
+    source VARCHAR         its source line
+    bytes DOUBLE           as stored
+    needed_bytes DOUBLE    what its shape alone needs; NULL for small buffers, which are listed as one
+    elements DOUBLE*       the number of elements of its shape
+    longest BIGINT*        its longest dimension
+""")
+def buffers_table(database: Database) -> Iterator[Row]:
     for number, _, _, answer in _heap_answers(database):
         for entry in answer["maxHeapBySize"]:
             name, shape = entry.get("instructionName") or entry.get("label", ""), entry.get("shapeString", "")
@@ -54,45 +77,45 @@ def _buffers(database: Database) -> Iterator[Row]:
             needed = entry["unpaddedShapeMib"] * _MEBIBYTE if "unpaddedShapeMib" in entry else None
             source = entry.get("sourceInfo", {})
             where = f"{source['fileName']}:{source.get('lineNumber', 0)}" if source.get("fileName") else ""
+            names = name, shape, memory_rules.category(name, shape, group, op_name), group, op_name, where
+            stored = entry.get("logicalBufferSizeMib", 0.0) * _MEBIBYTE
             sizes = memory_rules.dimensions(shape)
-            yield (
-                number,
-                name,
-                shape,
-                memory_rules.category(name, shape, group, op_name),
-                group,
-                op_name,
-                where,
-                entry.get("logicalBufferSizeMib", 0.0) * _MEBIBYTE,
-                needed,
-                float(math.prod(sizes)),
-                max(sizes, default=0),
-            )
+            yield number, *names, stored, needed, float(math.prod(sizes)), max(sizes, default=0)
 
 
-def _levels(database: Database) -> Iterator[Row]:
+@made_on_demand("""heap_levels: the planned heap after one of its changes
+    heap INTEGER           of heaps
+    place INTEGER          the change's number in the order of the schedule; 0 is the start
+    bytes DOUBLE           in use
+    instruction VARCHAR    the instruction whose buffer is allocated or freed
+""")
+def heap_levels_table(database: Database) -> Iterator[Row]:
     for number, _, _, answer in _heap_answers(database):
         names = ("", *answer.get("hloInstructionNames", ()))
         for place, size in enumerate(answer.get("heapSizes", ())):
             yield number, place, size * _MEBIBYTE, names[place] if place < len(names) else ""
 
 
-def _lives(database: Database) -> Iterator[Row]:
+@made_on_demand("""lives: a temporary buffer, from the change that allocates it to the change that frees it
+    heap INTEGER           of heaps
+    name VARCHAR           its name
+    shape VARCHAR          with its layout
+    op_name VARCHAR        where in the program it comes from
+    bytes DOUBLE           as stored
+    first INTEGER          the change that allocates it, counted from 0
+    last INTEGER           the change that frees it
+    is_activation BOOLEAN* whether the forward pass makes it, or recomputation for the backward pass
+    is_backward BOOLEAN*   whether the backward pass makes it
+""")
+def lives_table(database: Database) -> Iterator[Row]:
     for number, _, _, answer in _heap_answers(database):
         for block in answer.get("bufferBlocks", ()):
             if block.get("shapeString"):
                 op_name = block.get("tfOpName", "")
-                yield (
-                    number,
-                    block.get("name", ""),
-                    block["shapeString"],
-                    op_name,
-                    float(block.get("size", 0)),
-                    block.get("startStep", 0),
-                    block.get("endStep", 0),
-                    memory_rules.is_activation(op_name),
-                    memory_rules.BACKWARD in op_name,
-                )
+                names = block.get("name", ""), block["shapeString"], op_name
+                life = block.get("startStep", 0), block.get("endStep", 0)
+                purpose = memory_rules.is_activation(op_name), memory_rules.BACKWARD in op_name
+                yield number, *names, float(block.get("size", 0)), *life, *purpose
 
 
 def _allocator_answers(database: Database) -> list[tuple[int, str, str, _Answer]]:
@@ -112,119 +135,12 @@ def _allocator_answers(database: Database) -> list[tuple[int, str, str, _Answer]
     return numbered
 
 
-def _level(answer: _Answer) -> tuple[int, int, int]:
-    names = ("stackReservedBytes", "heapAllocatedBytes", "freeMemoryBytes")
-    reserved, allocated, free = (int(answer.get(name, 0)) for name in names)
-    return reserved, allocated, free
+def _level(answer: _Answer) -> Iterator[int]:
+    """Reserved, allocated and free bytes."""
+    return (int(answer.get(name, 0)) for name in ("stackReservedBytes", "heapAllocatedBytes", "freeMemoryBytes"))
 
 
-def _memories(database: Database) -> Iterator[Row]:
-    for number, host, name, answer in _allocator_answers(database):
-        summary = answer["profileSummary"]
-        peak = summary.get("peakStats", {})
-        activities = [entry["activityMetadata"].get("memoryActivity", "ALLOCATION") for entry in _timeline(answer)]
-        counts = (sum(word == kind for word in activities) for kind in ("ALLOCATION", "DEALLOCATION"))
-        yield (
-            number,
-            host,
-            name,
-            int(summary.get("memoryCapacity", 0)) or None,
-            *_level(peak),
-            float(peak.get("fragmentation", 0.0)),
-            int(summary.get("peakBytesUsageLifetime", 0)) or None,
-            *counts,
-        )
-
-
-def _timeline(answer: _Answer) -> list[_Answer]:
-    return list(answer.get("sampledTimelineSnapshots", ()))
-
-
-def _moments(database: Database) -> Iterator[Row]:
-    for number, _, _, answer in _allocator_answers(database):
-        for place, entry in enumerate(_timeline(answer)):
-            yield number, place, int(entry.get("timeOffsetPs", 0)) / _PICOSECONDS, *_level(entry["aggregationStats"])
-
-
-def _allocations(database: Database) -> Iterator[Row]:
-    for number, _, _, answer in _allocator_answers(database):
-        for active in answer.get("activeAllocations", ()):
-            # A negative index means that the allocation is in the list of special ones.
-            at = int(active.get("snapshotIndex", 0))
-            of = (
-                answer["memoryProfileSnapshots"][at]["activityMetadata"]
-                if at >= 0
-                else answer["specialAllocations"][int(active.get("specialIndex", 0))]
-            )
-            count, name = int(active.get("numOccurrences", 1)), of.get("tfOpName", "")
-            region, shape, size = of.get("regionType", ""), of.get("tensorShape", ""), int(of.get("allocationBytes", 0))
-            yield number, name, memory_rules.category_of_name(name), region, shape, count, size * count
-
-
-HEAP_TABLE = TableOf(
-    "heaps",
-    "the memory of one module in one memory space, as the compiler planned it",
-    """
-    heap INTEGER           its number here, HBM before VMEM, the largest first
-    module VARCHAR         `jit_f(4)`
-    space VARCHAR          HBM or VMEM
-    peak_bytes DOUBLE      the most in use
-    argument_bytes DOUBLE  the part of the peak for arguments
-    peak_place INTEGER     the change of the heap with the peak; NULL if every buffer lives throughout
-    changes INTEGER        how often the heap changes, 1 at least
-    is_recomputed BOOLEAN* whether something is computed again for the backward pass
-    """,
-    _heaps,
-)
-BUFFER_TABLE = TableOf(
-    "buffers",
-    "a buffer that is alive at a planned peak",
-    """
-    heap INTEGER           of heaps
-    name VARCHAR           its name
-    shape VARCHAR          with its layout
-    category VARCHAR*      parameters, optimizer, attention ...
-    group_name VARCHAR     Parameter, Output or Temporary
-    op_name VARCHAR        where in the program it comes from
-    source VARCHAR         its source line
-    bytes DOUBLE           as stored
-    needed_bytes DOUBLE    what its shape alone needs; NULL for small buffers, which are listed as one
-    elements DOUBLE*       the number of elements of its shape
-    longest BIGINT*        its longest dimension
-    """,
-    _buffers,
-)
-HEAP_LEVEL_TABLE = TableOf(
-    "heap_levels",
-    "the planned heap after one of its changes",
-    """
-    heap INTEGER           of heaps
-    place INTEGER          the change's number in the order of the schedule; 0 is the start
-    bytes DOUBLE           in use
-    instruction VARCHAR    the instruction whose buffer is allocated or freed
-    """,
-    _levels,
-)
-LIFE_TABLE = TableOf(
-    "lives",
-    "a temporary buffer, from the change that allocates it to the change that frees it",
-    """
-    heap INTEGER           of heaps
-    name VARCHAR           its name
-    shape VARCHAR          with its layout
-    op_name VARCHAR        where in the program it comes from
-    bytes DOUBLE           as stored
-    first INTEGER          the change that allocates it, counted from 0
-    last INTEGER           the change that frees it
-    is_activation BOOLEAN* whether the forward pass makes it, or recomputation for the backward pass
-    is_backward BOOLEAN*   whether the backward pass makes it
-    """,
-    _lives,
-)
-MEMORY_TABLE = TableOf(
-    "memories",
-    "a device's memory at its peak, as the allocator saw it",
-    """
+@made_on_demand("""memories: a device's memory at its peak, as the allocator saw it
     memory INTEGER         its number here
     host VARCHAR           its host
     name VARCHAR           its name
@@ -236,26 +152,38 @@ MEMORY_TABLE = TableOf(
     lifetime_peak_bytes DOUBLE since the process began
     allocations INTEGER    while the capture was taken
     deallocations INTEGER  while the capture was taken
-    """,
-    _memories,
-)
-MEMORY_LEVEL_TABLE = TableOf(
-    "memory_levels",
-    "a device's memory at one moment, as the allocator saw it",
-    """
+""")
+def memories_table(database: Database) -> Iterator[Row]:
+    for number, host, name, answer in _allocator_answers(database):
+        summary = answer["profileSummary"]
+        peak = summary.get("peakStats", {})
+        activities = [entry["activityMetadata"].get("memoryActivity", "ALLOCATION") for entry in _timeline(answer)]
+        counts = (sum(word == kind for word in activities) for kind in ("ALLOCATION", "DEALLOCATION"))
+        capacity, lifetime = (
+            int(summary.get(name, 0)) or None for name in ("memoryCapacity", "peakBytesUsageLifetime")
+        )
+        yield number, host, name, capacity, *_level(peak), float(peak.get("fragmentation", 0.0)), lifetime, *counts
+
+
+def _timeline(answer: _Answer) -> list[_Answer]:
+    return list(answer.get("sampledTimelineSnapshots", ()))
+
+
+@made_on_demand("""memory_levels: a device's memory at one moment, as the allocator saw it
     memory INTEGER         of memories
     place INTEGER          the moment's number
     at_seconds DOUBLE      after the first event
     reserved_bytes DOUBLE  the programs' workspace
     allocated_bytes DOUBLE their arguments and results
     free_bytes DOUBLE      available
-    """,
-    _moments,
-)
-ALLOCATION_TABLE = TableOf(
-    "allocations",
-    "memory that was alive at the measured peak, as the allocator reports it",
-    """
+""")
+def memory_levels_table(database: Database) -> Iterator[Row]:
+    for number, _, _, answer in _allocator_answers(database):
+        for place, entry in enumerate(_timeline(answer)):
+            yield number, place, int(entry.get("timeOffsetPs", 0)) / _PICOSECONDS, *_level(entry["aggregationStats"])
+
+
+@made_on_demand("""allocations: memory that was alive at the measured peak, as the allocator reports it
     memory INTEGER         of memories
     op_name VARCHAR        the operation that it was allocated for
     category VARCHAR*      parameters, optimizer, attention ...
@@ -263,6 +191,16 @@ ALLOCATION_TABLE = TableOf(
     shape VARCHAR          of the array
     count INTEGER          the number of such arrays
     bytes DOUBLE           of all these arrays
-    """,
-    _allocations,
-)
+""")
+def allocations_table(database: Database) -> Iterator[Row]:
+    for number, _, _, answer in _allocator_answers(database):
+        for active in answer.get("activeAllocations", ()):
+            # A negative index means that the allocation is in the list of special ones.
+            at = int(active.get("snapshotIndex", 0))
+            if at >= 0:
+                of = answer["memoryProfileSnapshots"][at]["activityMetadata"]
+            else:
+                of = answer["specialAllocations"][int(active.get("specialIndex", 0))]
+            count, name = int(active.get("numOccurrences", 1)), of.get("tfOpName", "")
+            region, shape, size = of.get("regionType", ""), of.get("tensorShape", ""), int(of.get("allocationBytes", 0))
+            yield number, name, memory_rules.category_of_name(name), region, shape, count, size * count

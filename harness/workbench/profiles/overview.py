@@ -115,17 +115,15 @@ def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float
     answers, why = _tool_tables(capture, "roofline_model")
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
-    scale, total = 1.0, ("Total", "Program", True)
-    for row in answers[0].rows if answers else ():
-        if (row.get("step"), row.get("operation"), row.get("include_infeed_outfeed")) == total:
-            scale = _excess(capture, row)
-            # XProf has 0 for an unknown figure.
-            values = [number(row, name, unit * scale**power) or None for _, name, unit, power in _PROGRAM]
-            ridge = float(answers[0].properties["hbm_ridge_point"]) or None
-            of_peak = None if values[1] is None else values[2]
-            bound = str(row.get("bound_by") or "unknown")
-            rows.append((*values[:2], of_peak, *values[3:6], ridge, values[7], bound))
-    if rows:
+    scale, total = 1.0, {"step": "Total", "operation": "Program", "include_infeed_outfeed": True}
+    listed = answers[0].rows if answers else ()
+    if row := next((row for row in listed if total.items() <= row.items()), None):
+        scale = _excess(capture, row)
+        # XProf has 0 for an unknown figure.
+        values = [number(row, name, unit * scale**power) or None for _, name, unit, power in _PROGRAM]
+        ridge = float(answers[0].properties["hbm_ridge_point"]) or None
+        of_peak = None if values[1] is None else values[2]
+        rows.append((*values[:2], of_peak, *values[3:6], ridge, values[7], str(row.get("bound_by") or "unknown")))
         useful = useful_note(database_of(capture), useful_flops)
         notes = [
             "XProf's roofline_model over the whole capture, idle time before and between programs included.",
@@ -135,7 +133,7 @@ def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float
             *((useful,) if useful else ()),
         ]
     title = "The program against the roofline"
-    return table("program", title, origin(capture), _PROGRAM_COLUMNS, rows[:1], notes, why), scale
+    return table("program", title, origin(capture), _PROGRAM_COLUMNS, rows, notes, why), scale
 
 
 def _tool_tables(capture: Capture, tool: str) -> tuple[tuple[DataTable, ...], str]:

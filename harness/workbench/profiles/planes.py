@@ -5,7 +5,7 @@ from itertools import islice
 
 from harness.records import Capture, Table
 from harness.workbench.profiles.analysis import Analysis, tables
-from harness.workbench.profiles.database import Database, Row, TableOf, database_of
+from harness.workbench.profiles.database import Database, Row, database_of, made_on_demand
 from harness.workbench.profiles.reading import spaces
 
 _PICOSECONDS = 1e12
@@ -13,7 +13,17 @@ _PICOSECONDS = 1e12
 _LOOKED_AT = 200
 
 
-def _planes(database: Database) -> Iterator[Row]:
+@made_on_demand("""planes: a plane of a file: a device, a host, or data about the capture
+    host VARCHAR           its host
+    plane VARCHAR          its name
+    lines INTEGER          the number of its lines
+    events BIGINT          on all its lines
+    kinds INTEGER          kinds of events that it describes
+    modules INTEGER        HLO modules that it carries
+    statistics VARCHAR     names of its own statistics
+    described VARCHAR      names of the statistics of its kinds of events
+""")
+def planes_table(database: Database) -> Iterator[Row]:
     for host, space in spaces(database.capture):
         for plane in space.planes:
             described = sorted({name for each in plane.described for name in each.stats})
@@ -23,7 +33,17 @@ def _planes(database: Database) -> Iterator[Row]:
             yield host, plane.name, *counts, ", ".join(sorted(plane.stats)), ", ".join(described)
 
 
-def _lines(database: Database) -> Iterator[Row]:
+@made_on_demand("""lines: a line of a plane: a thread, a queue, a row
+    host VARCHAR           its host
+    plane VARCHAR          its plane
+    line VARCHAR           its name
+    events BIGINT          on it
+    unnamed INTEGER        those events of a kind that the file does not describe
+    start_seconds DOUBLE   when the first began, by the profiler's clock
+    has_own_time BOOLEAN   whether its events carry the device's own time
+    statistics VARCHAR     names of the statistics of its first 200 events
+""")
+def lines_table(database: Database) -> Iterator[Row]:
     zero = min((space.start_ps for _, space in spaces(database.capture) if space.start_ps is not None), default=0)
     for host, space in spaces(database.capture):
         for plane in space.planes:
@@ -36,36 +56,6 @@ def _lines(database: Database) -> Iterator[Row]:
                 yield host, plane.name, line.name, *counts, start, has_own, ", ".join(names)
 
 
-PLANE_TABLE = TableOf(
-    "planes",
-    "a plane of a file: a device, a host, or data about the capture",
-    """
-    host VARCHAR           its host
-    plane VARCHAR          its name
-    lines INTEGER          the number of its lines
-    events BIGINT          on all its lines
-    kinds INTEGER          kinds of events that it describes
-    modules INTEGER        HLO modules that it carries
-    statistics VARCHAR     names of its own statistics
-    described VARCHAR      names of the statistics of its kinds of events
-    """,
-    _planes,
-)
-LINE_TABLE = TableOf(
-    "lines",
-    "a line of a plane: a thread, a queue, a row",
-    """
-    host VARCHAR           its host
-    plane VARCHAR          its plane
-    line VARCHAR           its name
-    events BIGINT          on it
-    unnamed INTEGER        those events of a kind that the file does not describe
-    start_seconds DOUBLE   when the first began, by the profiler's clock
-    has_own_time BOOLEAN   whether its events carry the device's own time
-    statistics VARCHAR     names of the statistics of its first 200 events
-    """,
-    _lines,
-)
 _PLANES = Analysis(
     name="planes",
     title="Planes",

@@ -16,12 +16,13 @@ from harness.hardware import Chip, chip_of_device
 from harness.records import Capture, Device, Execution, Operation, Period
 from harness.records.capture import Platform
 from harness.units import quantity, seconds
+from harness.workbench.hlo.proto import Origin
 from harness.workbench.profiles import executions, modules, remote_timeline
-from harness.workbench.profiles.device_clock import DeviceClock
-from harness.workbench.profiles.executions import Serial
+from harness.workbench.profiles.executions import DeviceClock, Serial
 from harness.workbench.profiles.modules import Modules, protos
 from harness.workbench.profiles.places import RUNS, SUFFIX, host_name
 from harness.workbench.profiles.remote import Remote, Source, source
+from harness.workbench.traces.xspace import DRAWN
 
 _PICOSECONDS = 1e12
 TPU_PLANE = re.compile(r"/device:(TPU:\d+)")
@@ -43,9 +44,6 @@ _NOTABLE_PS = 1_000_000_000
 _BOOKKEEPING = ("ThreadpoolListener::", "end: ")
 # The annotation that `./ratchet.sh profile` and the judge write around each call.
 _CALL = re.compile(r"kernel_step_(\d+)")
-# The marks of workbench/traces/xspace.py for what the simulator wrote.
-_SIMULATED = "simulated"
-_OF_THE_SIMULATOR = " (simulated)"
 # The operations seen so far, each with its number; equal ones share a number.
 Numbered: TypeAlias = dict[Operation, int]
 
@@ -66,7 +64,7 @@ def read(paths: Sequence[Source]) -> Capture:
         paths=tuple(map(str, paths)),
         devices=tuple(device for host in hosts for device in host.devices),
         host_periods=tuple(sorted((p for host in hosts for p in host.periods), key=lambda period: period.start)),
-        is_simulated=any(_SIMULATED in device.kind for host in hosts for device in host.devices),
+        is_simulated=any("simulated" in device.kind for host in hosts for device in host.devices),
         left_out=tuple(sentence for host in hosts for sentence in host.left_out()),
     )
 
@@ -82,7 +80,7 @@ def hlo_protos(paths: Sequence[Source]) -> dict[str, bytes]:
 def chip_of(paths: Sequence[Source]) -> Chip | None:
     """The chip that the files say they were taken on; None if they name no known chip, or several chips."""
     kinds = {str(plane.stats.get("device_type_string", "")) for path in paths for plane in space(path).planes}
-    named = {chip_of_device(kind.removesuffix(_OF_THE_SIMULATOR)) for kind in kinds if kind}
+    named = {chip_of_device(kind.removesuffix(DRAWN)) for kind in kinds if kind}
     return named.pop() if len(named) == 1 else None
 
 
@@ -208,7 +206,7 @@ class _Host:
             yield f"{name} lacks the host's name with which profilers end a file: it was made by hand, or is cut off"
         if self._unread_planes:
             yield f"{name}: planes that are not read: {_count_words(self._unread_planes)}"
-        simulated = [line for line in self._unread_lines if line.endswith(_OF_THE_SIMULATOR)]
+        simulated = [line for line in self._unread_lines if line.endswith(DRAWN)]
         if simulated:
             events = sum(self._unread_lines.pop(line) for line in simulated)
             yield (
@@ -251,7 +249,7 @@ class _Host:
 
         def number(of: Described) -> int:
             if id(of) not in numbers:
-                numbers[id(of)] = _number(operations, self._instruction(of))
+                numbers[id(of)] = operations.setdefault(self._instruction(of), len(operations))
             return numbers[id(of)]
 
         serial, clock = Serial(), DeviceClock()
@@ -284,18 +282,8 @@ class _Host:
         """An HLO instruction as a TPU describes it: its text as the name, everything else in the metadata."""
         is_text = " = " in of.name
         name = of.display_name or (of.name.partition(" = ")[0].lstrip("%") if is_text else of.name)
-        category = _word(of.stats, "hlo_category")
-        return Operation(
-            name=name,
-            text=of.name if is_text else "",
-            category=category,
-            framework_name=_word(of.stats, "tf_op"),
-            source=_word(of.stats, "source"),
-            module=self._modules.name(of.stats.get("program_id"), ""),
-            flops=executions.cost(of.stats, "flops", category),
-            bytes_accessed=executions.cost(of.stats, "bytes_accessed", category),
-            hbm_bytes=executions.hbm_bytes(of.stats),
-        )
+        module, text = self._modules.name(of.stats.get("program_id"), ""), of.name if is_text else ""
+        return _operation(of.stats, name, module, _word(of.stats, "hlo_category"), text=text)
 
     def _gpu(self, plane: Plane, name: str) -> Device:
         """A GPU: the kernels and copies of its streams, as executions of the HLO operations that they name."""
@@ -307,7 +295,7 @@ class _Host:
                 continue
             serial = Serial()
             for event in self._events_in_time(line):
-                number = _number(operations, self._thunk(event, event.of.name))
+                number = operations.setdefault(self._thunk(event, event.of.name), len(operations))
                 serial.add(event.start_ps, event.duration_ps, number)
             runs += serial.executions(self._zero_ps)
         serial_line = executions.sorted_by_start(runs)
@@ -332,7 +320,8 @@ class _Host:
                 ordinal = event.stats.get("device_ordinal")
                 device = ordinal if isinstance(ordinal, int) else 0
                 thunk = self._thunk(event, "")
-                number = _number(operations.setdefault(device, {}), thunk)
+                numbers = operations.setdefault(device, {})
+                number = numbers.setdefault(thunk, len(numbers))
                 start, end = event.start_ps, event.start_ps + event.duration_ps
                 by_device.setdefault(device, Serial()).add(start, event.duration_ps, number)
                 run = thunk.module, event.stats.get("run_id")
@@ -360,16 +349,7 @@ class _Host:
         name = _word(stats, "hlo_op") or kernel
         origin = self._modules.origin(module, name)
         category = _word(stats, "hlo_category") or (origin.opcode if origin else "")
-        return Operation(
-            name=name,
-            category=category,
-            framework_name=_word(stats, "tf_op") or (origin.framework_name if origin else ""),
-            source=_word(stats, "source") or (origin.source if origin else ""),
-            module=module,
-            flops=executions.cost(stats, "flops", category),
-            bytes_accessed=executions.cost(stats, "bytes_accessed", category),
-            hbm_bytes=executions.hbm_bytes(stats),
-        )
+        return _operation(stats, name, module, category, origin)
 
     def _device(self, plane: Plane, name: str, platform: Platform) -> Device:
         """The device, without its executions."""
@@ -402,8 +382,20 @@ class _Host:
         return Period(name=name, start=start, seconds=seconds, line=line, step=step)
 
 
-def _number(operations: Numbered, operation: Operation) -> int:
-    return operations.setdefault(operation, len(operations))
+def _operation(
+    stats: Mapping[str, Value], name: str, module: str, category: str, origin: Origin | None = None, text: str = ""
+) -> Operation:
+    return Operation(
+        name=name,
+        text=text,
+        category=category,
+        framework_name=_word(stats, "tf_op") or (origin.framework_name if origin else ""),
+        source=_word(stats, "source") or (origin.source if origin else ""),
+        module=module,
+        flops=executions.cost(stats, "flops", category),
+        bytes_accessed=executions.cost(stats, "bytes_accessed", category),
+        hbm_bytes=executions.hbm_bytes(stats),
+    )
 
 
 def _name(event: Event) -> str:

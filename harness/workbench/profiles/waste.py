@@ -10,8 +10,8 @@ from harness.workbench.hlo.waste import COPY_WAIT, HOST_WAIT, OTHER, PADDING, Wa
 from harness.workbench.hlo.work import work
 from harness.workbench.profiles.analysis import tables
 from harness.workbench.profiles.classes import DATA_FORMATTING, TRANSFER
-from harness.workbench.profiles.database import Database, Row, TableOf, database_of
-from harness.workbench.profiles.graph import graphs_of
+from harness.workbench.profiles.database import Database, Row, database_of, made_on_demand
+from harness.workbench.profiles.graph import graphs_of, running_instruction
 from harness.workbench.profiles.hotspots import CHAINS
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
 
@@ -25,7 +25,14 @@ _BY_CATEGORY = {
 }
 
 
-def _waste_rows(database: Database) -> Iterator[Row]:
+@made_on_demand("""waste: an operation that does nothing useful, or moves padding
+    kind VARCHAR*          copy, transpose, cast, padding, wait for host memory ...
+    name VARCHAR           the operation's name
+    source VARCHAR         its source line
+    bytes DOUBLE*          bytes that all its runs moved for nothing; NULL if unknown
+    seconds DOUBLE*        the time of these runs; for padding, by its share of the bytes
+""")
+def waste_table(database: Database) -> Iterator[Row]:
     """A row for each operation that does nothing useful, or that moves padding with useful values."""
     graphs: dict[str, Graph] = {}
     options = database.options
@@ -41,20 +48,6 @@ def _waste_rows(database: Database) -> Iterator[Row]:
         if wasted is not None:
             kind, each, seconds = wasted
             yield kind, took["name"], took["source"], None if each is None else int(each) * took["count"], seconds
-
-
-WASTE_TABLE = TableOf(
-    "waste",
-    "an operation that does nothing useful, or moves padding",
-    """
-    kind VARCHAR*          copy, transpose, cast, padding, wait for host memory ...
-    name VARCHAR           the operation's name
-    source VARCHAR         its source line
-    bytes DOUBLE*          bytes that all its runs moved for nothing; NULL if unknown
-    seconds DOUBLE*        the time of these runs; for padding, by its share of the bytes
-    """,
-    _waste_rows,
-)
 
 
 def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
@@ -93,12 +86,11 @@ def _waste_of(
         # A done half only waits; the start half moves the bytes.
         kind = HOST_WAIT if took["is_host_transfer"] else COPY_WAIT
         return (kind, took["bytes_accessed"], seconds) if seconds > 0 else None
-    place = _place(graph, took["name"]) if graph is not None else None
-    if graph is None or place is None:
+    instruction = running_instruction(graph, took["name"]) if graph is not None else None
+    if graph is None or instruction is None:
         moving = None if took["half"] else _BY_CATEGORY.get(took["kind"])
         moving = moving or (OTHER if took["class"] == DATA_FORMATTING and not took["half"] else None)
         return None if moving is None else (moving, took["bytes_accessed"], seconds)
-    instruction = graph.instructions[place, took["name"]]
     wasted = waste_of(graph, instruction, beside)
     if wasted is None:
         return None
@@ -107,8 +99,3 @@ def _waste_of(
         whole = work(graph, instruction).hbm_bytes
         seconds *= min(1.0, (each or 0) / whole) if whole else 0.0
     return kind, each, seconds
-
-
-def _place(graph: Graph, name: str) -> str | None:
-    """The computation that runs by itself and has an instruction of that name; None if there is none."""
-    return next((run for run in graph.runs if (run, name) in graph.instructions), None)

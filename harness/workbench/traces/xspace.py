@@ -17,8 +17,8 @@ _MODULES, _OPS, _STEPS = "XLA Modules", "XLA Ops", "Steps"
 _PICOSECONDS = 1e12
 # Any number will do: it only ties instructions to their module.
 _PROGRAM = 1
-# Prefixes of the statistics of cycles and transfers, see workbench/profiles/inside.py.
-CYCLES, TRANSFERS = "simulated cycles: ", "simulated transfers: "
+# Prefixes of the statistics of cycles and transfers, and the suffix of the rows that are the timeline's own.
+CYCLES, TRANSFERS, DRAWN = "simulated cycles: ", "simulated transfers: ", " (simulated)"
 # The layouts in front of the opcode have parentheses too, but no blank before a word.
 _OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
 
@@ -37,7 +37,7 @@ def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
     for number, core in enumerate(sorted({row.number for row in drawn}), 1):
         plane = _Plane(space.planes.add(id=number, name=text(f"/device:TPU:{core}")), timeline.clock_hz)
         device: Stats = {
-            "device_type_string": f"{chip.device_kinds[0]} (simulated)",
+            "device_type_string": f"{chip.device_kinds[0]}{DRAWN}",
             "peak_teraflops_per_second": chip.peak_bf16_flops_per_second / 1e12 / chip.cores,
             "peak_hbm_bw_gigabytes_per_second": chip.hbm_bytes_per_second / 1e9 / chip.cores,
         }
@@ -52,7 +52,7 @@ def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
             elif row.number == core:
                 # A row of the timeline as it is.
                 spans = ((span, plane.metadata(shown_name(span), "", {}), figures(span)) for span in row.spans)
-                plane.line(f"{row.name} (simulated)", spans)
+                plane.line(f"{row.name}{DRAWN}", spans)
         plane.names.into(plane.message)
     return bytes(space.SerializeToString())
 

@@ -5,10 +5,10 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent import futures
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -47,58 +47,41 @@ def capture(request: CaptureRequest) -> CaptureReply:
     )
 
 
-@dataclass(slots=True)
-class _Served:
-    """A program that runs endlessly in a thread of its own, and the exception that ended it, if one did."""
-
-    call: Callable[[], None]
-    window: StepsWindow | None = None
-    thread: threading.Thread | None = None
-    captured: threading.Event = field(default_factory=threading.Event)
-    raised: list[Exception] = field(default_factory=list)
-
-    def start(self) -> None:
-        """Starts the program's thread, which ends when the process does."""
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            steps = itertools.count()
-            if self.window is not None:
-                for step in itertools.islice(steps, self.window.first):
-                    self._step(step)
-                calls = (partial(self._step, step) for step in range(self.window.first, self.window.last + 1))
-                window = self.window
-                profiling.trace(calls, Path(window.profile_directory), window.session, window.mode, is_annotated=True)
-                self.captured.set()
-                steps = itertools.count(window.last + 1)
-            for step in steps:
-                self._step(step)
-        # `watch` raises the exception again, in the thread that answers requests.
-        except Exception as error:  # noqa: BLE001
-            self.raised.append(error)
-            self.captured.set()
-
-    def _step(self, step: int) -> None:
-        with jax.profiler.StepTraceAnnotation("kernel", step_num=step):
-            self.call()
-
-
-_served: _Served | None = None
+# The folder of the captured steps, and the exception that ended the endless program.
+_captured: Future[Path] = Future()
+_failed: Future[Path] = Future()
 
 
 def serve(request: ServeRequest) -> ServeReply:
     """The device and the time of one call; starts JAX's profiler server, on all interfaces, and the endless program."""
-    global _served
     call, _ = _warm(request.subject)
     began = time.perf_counter()
     call()
     call_seconds = time.perf_counter() - began
     jax.profiler.start_server(request.port)
-    _served = _Served(call, request.window)
-    _served.start()
+    # The thread ends when the process does.
+    threading.Thread(target=_call_endlessly, args=(call, request.window), daemon=True).start()
     return ServeReply(device_kind=jax.devices()[0].device_kind, call_seconds=call_seconds)
+
+
+def _call_endlessly(call: Callable[[], None], window: StepsWindow | None) -> None:
+    def annotate(step: int) -> None:
+        with jax.profiler.StepTraceAnnotation("kernel", step_num=step):
+            call()
+
+    try:
+        steps = itertools.count()
+        if window is not None:
+            for step in itertools.islice(steps, window.first):
+                annotate(step)
+            calls = (partial(annotate, next(steps)) for _ in range(window.first, window.last + 1))
+            directory = Path(window.profile_directory)
+            _captured.set_result(profiling.trace(calls, directory, window.session, window.mode, is_annotated=True))
+        for step in steps:
+            annotate(step)
+    # `watch` raises the exception again, in the thread that answers requests.
+    except Exception as error:  # noqa: BLE001
+        _failed.set_exception(error)
 
 
 def watch(request: WatchRequest) -> Done:
@@ -106,14 +89,12 @@ def watch(request: WatchRequest) -> Done:
 
     Raises the exception that ended the program.
     """
-    if _served is None or _served.thread is None:
-        raise RuntimeError("expected a serve request before the watch request, got none")
     if request.window:
-        _served.captured.wait()
-        if not _served.raised and (window := _served.window) is not None:
-            return Done(path=str(Path(window.profile_directory) / "plugins" / "profile" / window.session))
-    _served.thread.join()
-    raise _served.raised[0]
+        futures.wait((_captured, _failed), return_when=futures.FIRST_COMPLETED)
+        if not _failed.done():
+            return Done(path=str(_captured.result()))
+    _failed.result()
+    raise AssertionError("the program runs until it fails")
 
 
 def _warm(subject: CaptureSubject) -> tuple[Callable[[], None], str]:
@@ -125,14 +106,13 @@ def _warm(subject: CaptureSubject) -> tuple[Callable[[], None], str]:
     inputs = [jax.device_put(array) for array in drawn]
     exported = jax.export.deserialize(bytearray(Path(subject.artifact).read_bytes()))
     compiled = jax.jit(exported.call).lower(*inputs).compile()
-    call = partial(_call_and_wait, compiled, inputs)
+
+    def call() -> None:
+        jax.block_until_ready(compiled(*inputs))
+
     for _ in range(subject.warmup_calls):
         call()
     return call, compiled.as_text() or ""
-
-
-def _call_and_wait(compiled: Callable[..., Any], inputs: list[Any]) -> None:
-    jax.block_until_ready(compiled(*inputs))
 
 
 TASKS = {"capture": (CaptureRequest, capture), "serve": (ServeRequest, serve), "watch": (WatchRequest, watch)}

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -41,40 +41,25 @@ class _Argument:
 
 def dots(module: str, text: str) -> Iterator[Dots]:
     """The matrix products of a module; equal products are counted together."""
-    products = list(_products(text))
-    weights = {argument for product in products for argument in product.weights if argument is not None}
-    kinds = Counter((product.of, *product.side(weights)) for product in products)
-    for (of, side, stored), count in kinds.items():
-        yield replace(of, module=module, count=count, weights=side, weights_stored=stored)
+    products = list(_products(module, text))
+    weights = {argument for of, *operands in products for argument in _weights(of, *operands)}
+    kinds: Counter[Dots] = Counter()
+    for of, left, right in products:
+        side: Literal["left", "right", ""] = "right" if right in weights else "left" if left in weights else ""
+        weight = {"left": left, "right": right, "": None}[side]
+        kinds[replace(of, weights=side, weights_stored=weight.dtype if weight else "")] += 1
+    yield from (replace(of, count=count) for of, count in kinds.items())
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """One matrix product, and the program's argument behind each operand (None: the operand is computed)."""
-
-    of: Dots
-    left: _Argument | None
-    right: _Argument | None
-
-    @property
-    def weights(self) -> tuple[_Argument | None, ...]:
-        """Arguments that are weights: by name, or because they multiply a computed value outside the backward pass."""
-        named = tuple(
-            argument
-            for argument in (self.left, self.right)
-            if argument and category_of_name(argument.name, "Parameter") == PARAMETERS
-        )
-        is_weight = (self.left is None) != (self.right is None) and self.of.part != "backward"
-        return named or ((self.left or self.right,) if is_weight else ())
-
-    def side(self, weights: Set[_Argument]) -> tuple[Literal["left", "right", ""], str]:
-        """The operand that is a weight, and the type in which the weight is stored; ("", "") if neither is one."""
-        if self.right in weights and self.right is not None:
-            return "right", self.right.dtype
-        return ("left", self.left.dtype) if self.left in weights and self.left is not None else ("", "")
+def _weights(of: Dots, left: _Argument | None, right: _Argument | None) -> Iterator[_Argument]:
+    """Arguments that are weights: by name, or because they multiply a computed value outside the backward pass."""
+    arguments = [argument for argument in (left, right) if argument]
+    named = [argument for argument in arguments if category_of_name(argument.name, "Parameter") == PARAMETERS]
+    yield from named or (arguments if len(arguments) == 1 and of.part != "backward" else ())
 
 
-def _products(text: str) -> Iterator[_Product]:
+def _products(module: str, text: str) -> Iterator[tuple[Dots, _Argument | None, _Argument | None]]:
+    """Each matrix product, and the program's argument behind each operand (None: the operand is computed)."""
     places, stored, function = dict(_PLACES.findall(text)), _argument_values(text), ""
     for line in text.splitlines():
         if match := _FUNCTION.search(line):
@@ -85,7 +70,7 @@ def _products(text: str) -> Iterator[_Product]:
             place = places.get(match[1], "") if (match := _PLACE.search(line)) else ""
             batch, rows, summed, columns = _sizes(attributes, shapes[0], shapes[1])
             of = Dots(
-                module="",
+                module=module,
                 left=left,
                 right=right,
                 result=result,
@@ -97,7 +82,7 @@ def _products(text: str) -> Iterator[_Product]:
                 columns=columns,
                 part="backward" if "transpose(" in place else "forward" if "jvp(" in place else "",
             )
-            yield _Product(of, stored.get((function, first)), stored.get((function, second)))
+            yield of, stored.get((function, first)), stored.get((function, second))
 
 
 def _argument_values(text: str) -> dict[tuple[str, str], _Argument]:

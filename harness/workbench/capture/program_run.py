@@ -93,8 +93,7 @@ def _own_seconds(capture: Capture, window: Period, handed_over: list[Period]) ->
     query = (
         "select start_seconds, end_seconds from busy join devices using (device) where is_main and of = 'everything'"
     )
-    at_work = [(call.start, call.end) for call in handed_over]
-    at_work += [(start, end) for start, end in Database(capture).rows(query)]
+    at_work = [*((call.start, call.end) for call in handed_over), *Database(capture).rows(query)]
     return window.seconds - within(spans(at_work), window.start, window.end)
 
 
@@ -124,9 +123,9 @@ def lower_program(
     RatchetError with the kind of the failure.
     """
     path, function = _path_and_function(module)
-    topology = chip.topology if chip else None
-    if chip is not None and mesh:
-        topology = slice_topology(chip, prod(mesh.values()))
+    topology = None
+    if chip is not None:
+        topology = slice_topology(chip, prod(mesh.values())) if mesh else chip.topology
     dumping = [*_DUMPS, f"--xla_jf_dump_to={dumps}"] if dumps else []
     all_flags = [os.environ.get("LIBTPU_INIT_ARGS", ""), *dumping, *flags]
     with _process({"LIBTPU_INIT_ARGS": " ".join(all_flags)}) as process:
@@ -145,10 +144,8 @@ def lower_program(
         children.ask(child, path.name, "contract", "lower", request, LowerReply, _COMPILE_SECONDS)
         _, reply = children.wait()
         compiled_for = _checked_reply(reply, path, LowerReply).compiled_for
-        jaxpr, stablehlo, hlo = (
-            reading_limits.read(Path(scratch) / name).decode() for name in ("jaxpr", "stablehlo", "hlo")
-        )
-    return LoweredProgram(jaxpr=jaxpr, stablehlo=stablehlo, hlo=hlo, compiled_for=compiled_for)
+        texts = {name: reading_limits.read(Path(scratch) / name).decode() for name in ("jaxpr", "stablehlo", "hlo")}
+    return LoweredProgram(**texts, compiled_for=compiled_for)
 
 
 def _path_and_function(module: str) -> tuple[Path, str]:
@@ -165,11 +162,8 @@ def _process(variables: Mapping[str, str] | None = None) -> Iterator[tuple[Child
     with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch, Children(_BYTES, are_confined=False) as children:
         paths = [str(Path(harness.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
         environment = {**_QUIET, **os.environ, **(variables or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        yield (
-            children,
-            children.start("program", "harness.workbench.capture.programs", Path(scratch), environment),
-            scratch,
-        )
+        child = children.start("program", "harness.workbench.capture.programs", Path(scratch), environment)
+        yield children, child, scratch
 
 
 def _checked_reply(reply: object, path: Path, kind: type[T]) -> T:

@@ -11,7 +11,7 @@ import re
 import runpy
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,10 +83,8 @@ class _CompileWatch(logging.Handler):
             cause, changed = _difference(arguments, before)
         else:
             differences = _DIFFERENT.findall(rest)
-            cause, changed = (
-                "; ".join(differences) or "JAX does not say what differs",
-                tuple(t.split(",")[0] for t in differences),
-            )
+            cause = "; ".join(differences) or "JAX does not say what differs"
+            changed = tuple(text.split(",")[0] for text in differences)
         if arguments is not None:
             before.append(arguments)
         self._pending[name] = (match["place"], cause, changed, is_redefinition)
@@ -246,22 +244,23 @@ def _settings(dumps: Path) -> tuple[str, ...]:
 def _profile(scratch: Path) -> Iterator[list[str]]:
     """Profiles the body of the `with` into the folder SECOND_CALL of `scratch`; yields the list of failures."""
     failures: list[str] = []
+
+    def expect(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except (RuntimeError, ValueError) as error:
+            failures.append(f"the second call could not be profiled: {error}")
+
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
-    try:
-        # The program may profile itself, and there is only one profiler.
-        jax.profiler.start_trace(str(scratch / SECOND_CALL), profiler_options=options)
-    except (RuntimeError, ValueError) as error:
-        failures.append(f"the second call could not be profiled: {error}")
-        yield failures
-        return
+    # The program may profile itself, and there is only one profiler.
+    expect(lambda: jax.profiler.start_trace(str(scratch / SECOND_CALL), profiler_options=options))
+    is_started = not failures
     try:
         yield failures
     finally:
-        try:
-            jax.profiler.stop_trace()
-        except (RuntimeError, ValueError) as error:
-            failures.append(f"the second call could not be profiled: {error}")
+        if is_started:
+            expect(jax.profiler.stop_trace)
 
 
 def _function(path: Path, name: str) -> Callable[[], Any]:
@@ -273,14 +272,10 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
     spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
-        offered = (
-            ", ".join(sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))) or "none"
-        )
-        raise Rejected(
-            "contract",
-            "no-function",
-            f"expected a function {name} in {path}, got none of that name; callable there: {offered}",
-        )
+        public = sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
+        offered = f"callable there: {', '.join(public) or 'none'}"
+        words = f"expected a function {name} in {path}, got none of that name; {offered}"
+        raise Rejected("contract", "no-function", words)
     return function  # type: ignore[no-any-return]
 
 
@@ -298,21 +293,15 @@ def _count_transfers(name: Phase, scratch: Path, transfers: list[Transfers]) -> 
             os.dup2(kept, 2)
             os.close(kept)
             output = log.read_text("utf-8", "replace")
-            os.write(
-                2, "".join(line for line in output.splitlines(True) if not _TRANSFER.search(line))[-8000:].encode()
-            )
-    counts: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
-    unsized: Counter[str] = Counter()
+            other = "".join(line for line in output.splitlines(True) if not _TRANSFER.search(line))
+            os.write(2, other[-8000:].encode())
+    # On JAX's fast path the guard reports a transfer without its size.
+    sizes: dict[str, list[int | None]] = defaultdict(list)
     for direction, dtype, shape in _TRANSFER.findall(output):
-        counts[direction] += 1
-        size = _bytes(dtype, shape)
-        sizes[direction] += size or 0
-        # On JAX's fast path the guard reports a transfer without its size.
-        unsized[direction] += size is None
+        sizes[direction].append(_bytes(dtype, shape))
     transfers += [
-        Transfers(direction=d, phase=name, count=counts[d], num_bytes=sizes[d], unsized=unsized[d])
-        for d in sorted(counts)
+        Transfers(direction=d, phase=name, count=len(of), num_bytes=sum(filter(None, of)), unsized=of.count(None))
+        for d, of in sorted(sizes.items())
     ]
 
 
@@ -364,14 +353,12 @@ def lower(request: LowerRequest) -> LowerReply:
     function = _function_for(request.chip, path, request.function)
     _restore_flags(flags)
     arguments = [_argument(text) for text in request.arguments]
-    for axis in {axis for *_, dimensions in arguments for axes in dimensions for axis in axes} - {
-        name for name, _ in request.mesh
-    }:
-        names = ", ".join(name for name, _ in request.mesh)
-        axes_words = f"its axes are {names}" if names else "no --mesh is given"
+    mesh = dict(request.mesh)
+    for axis in {axis for *_, dimensions in arguments for axes in dimensions for axis in axes} - mesh.keys():
+        axes_words = f"its axes are {', '.join(mesh)}" if mesh else "no --mesh is given"
         raise _bad_argument(f"expected an axis of --mesh behind @, got {axis!r}: {axes_words}")
-    _check_arguments(function, arguments, dict(request.mesh))
-    if request.mesh:
+    _check_arguments(function, arguments, mesh)
+    if mesh:
         return _lower_for_mesh(request, function, arguments)
     shapes = [(shape, dtype) for shape, dtype, _ in arguments]
     # The sharding of the arguments names the device of a topology; for this, a function without arguments gets an

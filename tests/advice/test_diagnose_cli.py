@@ -5,24 +5,18 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 from evidence_examples import KEY, V5E, attempt, failed
 from loop_fixtures import committed_contest, ratchet
+from rule_examples import saved
 from schedule_examples import NEWEST, unpack
 
 from harness.advice import report as reporting
 from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
-from harness.records import Evidence, Verdict
+from harness.records import Verdict
 from harness.shell.main import main
 from harness.units import percent
-
-SAVED = Path(__file__).parents[1] / "fixtures" / "evidence"
-
-
-def saved(name: str) -> Evidence:
-    return msgspec.json.decode((SAVED / f"{name}.json").read_bytes(), type=Evidence)
 
 
 @pytest.fixture(scope="module")

@@ -464,12 +464,25 @@ SHOWN = {
     "both low": [Case(rowwise(0.9e-3, block=64), ("both low", "128 grid steps", "fewer, longer steps"))],
 }
 
+# Kernels, each with all rules that find something in it.
+SPOKEN_ABOUT: tuple[tuple[Evidence, set[str]], ...] = (
+    (good(), set()),
+    (on_chip("v5p", good()), {"no overlap"}),
+    (evidence(2.16e-3), {"re-reads", "short steps"}),
+    (saved(CHAMPION), {"bubbles", "scale outside", "spills", "wide statistics"}),
+    (saved(NAIVE), {"bubbles", "cross-lane reductions", "exp over 10%", "re-reads", "short steps", "unit stalls"}),
+    (saved(V6E), {"bubbles", "cross-lane reductions", "exp over 10%", "half-filled MXU", "no overlap", "spills"}),
+    (saved(PIECES), {"bubbles", "cross-lane reductions", "exp over 10%", "spills"}),
+    (rowwise(0.17e-3), {"memory floor", "small gap"}),
+    (rowwise(0.3e-3), {"idle bandwidth"}),
+    (rowwise(0.35e-3), {"idle bandwidth"}),
+    (rowwise(0.55e-3, reads=4), {"operand re-reads"}),
+)
+# Further evidence on which a rule is silent.
 SILENT: dict[str, list[Evidence | Case]] = {
-    "exposed communication": [over_links(waits=0.02e-3), good()],
-    "uneven links": [over_links(busiest=7 << 20), good()],
-    "saturated": [good(), saved(CHAMPION)],
-    "memory floor": [rowwise(0.35e-3), good(), rowwise(0.43e-3, reads=4)],
-    "small gap": [good(), saved(CHAMPION), saved(NAIVE)],
+    "exposed communication": [over_links(waits=0.02e-3)],
+    "uneven links": [over_links(busiest=7 << 20)],
+    "memory floor": [rowwise(0.43e-3, reads=4)],
     "plateau": [Case(good(), previous=(*LOST, earlier(9))), Case(good(), previous=LOST[:4])],
     "spill cliff": [
         Case(spilling(2.5e-3, 2_000_000), previous=(earlier(chip="v6e"),)),
@@ -491,10 +504,9 @@ SILENT: dict[str, list[Evidence | Case]] = {
         ),
         spilling(2.5e-3, 2_000_000),
     ],
-    "scale outside": [saved(SCALED), good(), rowwise(0.3e-3)],
+    "scale outside": [saved(SCALED)],
     "spills": [
         spilling(0.8e-3, 12_000),
-        saved(NAIVE),
         # A kernel that waits for transfers has slots to spare.
         with_run(spilling(0.8e-3, 120_000), dma_wait_cycles=0.7 * 0.8e-3 * 1.5e9),
         # A little waiting hides spills that take no bundle of their own.
@@ -511,52 +523,38 @@ SILENT: dict[str, list[Evidence | Case]] = {
         with_parts(good(), ("operand wait", "k", 0.3)),
         # Nothing is waited for: no unit could be named.
         with_parts(good(), ("launch", "", 0.3)),
-        good(),
     ],
     "DMA waits": [
         with_parts(good(1.2e-3), ("operand wait", "k", 0.01)),
         with_run(good(1.2e-3), dma_wait_cycles=0.01 * 1.2e-3 * 1.5e9),
-        saved(CHAMPION),
         # Transfers that take longer than the arithmetic cannot hide behind it.
         with_parts(rowwise(0.35e-3), ("operand wait", "x", 0.3)),
     ],
     "short steps": [
         evidence(3.0e-3, bq=2048, bkv=512),
-        saved(CHAMPION),
         # Short but near the roofline.
         rowwise(0.18e-3, block=16),
     ],
     "fill and drain": [
         # Nothing is cut by the grid: its steps copy by hand.
         by_hand(with_parts(evidence(0.9e-3, bq=8192, bkv=8192), ("fill and drain", "q", 0.12))),
-        saved(CHAMPION),
         with_parts(good(), ("fill and drain", "q", 0.02)),
         with_parts(evidence(3e-3), ("fill and drain", "q", 0.2)),
     ],
     "one giant block": [
         rowwise(0.3e-3, block=1024),
-        saved(CHAMPION),
         # Copied by hand.
         with_window(rowwise(0.3e-3, block=8192), 0, fetches=None),
     ],
-    "small call": [
-        saved(V6E),
-        with_parts(evidence(9e-6, problem=statement(256), bq=128, bkv=128), ("launch", "", 0.02)),
-    ],
-    "copies": [good(), saved(CHAMPION)],
+    "small call": [with_parts(evidence(9e-6, problem=statement(256), bq=128, bkv=128), ("launch", "", 0.02))],
     "split matmuls": [
         # A product for each of four heads of a block, one softmax for all; pages that are copied by hand.
         with_counts(with_window(good(), 0, block_shape=(4, 512, 128)), matmul=8),
         by_hand(with_counts(good(), matmul=32)),
         # In an unrolled loop all counts are as large.
         saved(PIECES),
-        saved(CHAMPION),
-        rowwise(0.3e-3),
     ],
     "recomputed exp": [
-        saved(PIECES),
-        saved(CHAMPION),
-        rowwise(0.3e-3),
         # One line has the exponentials of the scores, another those that rescale sums.
         with_lines(
             with_run(with_counts(good(), exp=9), mxu_flops=4 * 128 * 1024 * 100_000),
@@ -567,9 +565,8 @@ SILENT: dict[str, list[Evidence | Case]] = {
         with_exponentials(1.1, 2.2, with_counts(good(), exp=9)),
         with_exponentials(2.0, 1.1, with_counts(good(), exp=9)),
     ],
-    "staged reductions": [saved(PIECES), with_counts(good(), reduction=4)],
+    "staged reductions": [with_counts(good(), reduction=4)],
     "misaligned blocks": [
-        saved(CHAMPION),
         with_window(good(), 1, block_shape=(512, 1), vmem_bytes=2 * 512 * 128 * 2),
         # A row that is fetched once, while VMEM is mostly free.
         with_call(wide_rows(), vmem_limit_bytes=100 << 20),
@@ -586,25 +583,15 @@ SILENT: dict[str, list[Evidence | Case]] = {
         # A GPU has no such tiles.
         on_chip("h200", with_window(good(), 1, block_shape=(512, 72), vmem_bytes=2 * 512 * 128 * 2)),
     ],
-    "steps executed": [saved(CHAMPION), with_run(good(), executed_steps=None)],
+    "steps executed": [with_run(good(), executed_steps=None)],
     "re-reads": [
         evidence(2.16e-3, bq=1024),
-        good(),
         with_call(evidence(2.16e-3), vmem_limit_bytes=pallas_call().vmem_bytes + (1 << 17)),
-        saved(CHAMPION),
         evidence(2.16e-3, problem=statement(128), bkv=128),
-        rowwise(0.55e-3, reads=4),
     ],
-    "VMEM limit": [evidence(2.16e-3), with_call(evidence(0.8e-3, bq=1024, bkv=8192), vmem_limit_bytes=11 << 20)],
-    "operand re-reads": [rowwise(0.35e-3), evidence(2.16e-3)],
-    "several calls": [rowwise(0.35e-3), twice(good(3e-3))],
-    "idle bandwidth": [
-        rowwise(0.17e-3),
-        rowwise(0.55e-3, reads=4),
-        saved(CHAMPION),
-        rowwise(0.35e-3, block=8192),
-        copied_by_hand(0.35e-3, waiting=0.02),
-    ],
+    "VMEM limit": [with_call(evidence(0.8e-3, bq=1024, bkv=8192), vmem_limit_bytes=11 << 20)],
+    "several calls": [twice(good(3e-3))],
+    "idle bandwidth": [rowwise(0.35e-3, block=8192), copied_by_hand(0.35e-3, waiting=0.02)],
     "copies one by one": [
         copied_by_hand(0.35e-3, waiting=0.3),
         copied_by_hand(3e-3, waiting=0.02),
@@ -616,19 +603,16 @@ SILENT: dict[str, list[Evidence | Case]] = {
         with_slots(rowwise(0.3e-3), VSTORE=0.8),
     ],
     "shared scratch": [
-        good(),
         with_call(column_scratch(good()), vmem_limit_bytes=6 << 20),
         with_call(rowwise(0.3e-3), vmem_limit_bytes=9 << 20),
     ],
-    "VMEM nearly full": [good(), with_call(good(), vmem_limit_bytes=chip("v5e").vmem_bytes), saved(CHAMPION)],
+    "VMEM nearly full": [with_call(good(), vmem_limit_bytes=chip("v5e").vmem_bytes)],
     "unused VMEM": [
-        good(),
         with_call(evidence(0.8e-3, bq=4096, bkv=1024), vmem_limit_bytes=64 << 20),
         # Windows and scratch of 15 MiB: what the compiler needs beside them does not fit into 16.
         with_call(with_window(rowwise(0.3e-3), 0, block_shape=(704, 4096)), vmem_limit_bytes=64 << 20),
     ],
     "masked blocks": [
-        saved(CHAMPION),
         with_run(evidence(0.9e-3, problem=CAUSAL), mxu_flops=round(1.1 * CAUSAL.work.matmul_flops)),
         # Matrix units that are half filled execute twice as much, and none of it is masked.
         saved(V6E),
@@ -650,34 +634,21 @@ SILENT: dict[str, list[Evidence | Case]] = {
         with_slots(covering(9.0, rowwise(0.35e-3, flops=1)), VALU=0.9),
         covering(1.2, outer_product(64, 2)),
         covering(2.0, evidence(0.9e-3, bq=2048, problem=CAUSAL)),
-        saved(CHAMPION),
     ],
-    "idle core": [on_chip("v5p", good()), with_call(good(), dimension_semantics=("arbitrary", "arbitrary"))],
-    "uneven cores": [
-        on_chip("v5p", good()),
-        with_call(good(), grid=(3, 32)),
-        with_call(on_chip("v5p", good()), grid=(65, 32)),
-    ],
+    "idle core": [with_call(good(), dimension_semantics=("arbitrary", "arbitrary"))],
+    "uneven cores": [with_call(good(), grid=(3, 32)), with_call(on_chip("v5p", good()), grid=(65, 32))],
     "grid order": [
         outer_product(64, 2, swapped=True),
         # The keys are the inner axis because the output accumulates along it.
         evidence(2.16e-3),
-        rowwise(0.3e-3),
     ],
-    "no semantics": [good(), with_call(on_chip("v5p", good()), dimension_semantics=())],
-    "near the ceiling": [saved(CHAMPION), rowwise(0.17e-3)],
-    "cross-lane reductions": [saved(CHAMPION), good()],
+    "no semantics": [with_call(on_chip("v5p", good()), dimension_semantics=())],
     "unit stalls": [
-        saved(CHAMPION),
         with_run(evidence(2e-3, bq=1024), unit_stall_cycles=0.9e6),
         # Large blocks are not made larger.
         with_run(evidence(2e-3, bq=1024, bkv=2048), unit_stall_cycles=0.9e6, units=units_of(NAIVE)),
     ],
-    "no overlap": [good(), saved(CHAMPION), saved(NAIVE)],
-    "vector unit": [good(), saved(CHAMPION)],
     "exp over 10%": [
-        saved(CHAMPION),
-        good(),
         with_lines(good(), *DIVIDING),
         with_lines(rowwise(0.9e-3), (12, 0.5, {"EUP": 100, "EUP rsqrt": 100, "VALU": 300})),
         # Its exponentials are to the base of two already.
@@ -689,14 +660,10 @@ SILENT: dict[str, list[Evidence | Case]] = {
         with_lines(good(), (60, 0.02, DIVIDING[1][2])),
         # A mean divides, but it is there for its sum across lanes.
         with_lines(rowwise(0.9e-3), (13, 0.6, {"EUP": 512, "EUP rcp": 512, "XLU": 1024, "VALU": 11264})),
-        saved(V6E),
     ],
     "wide operands": [
-        saved(CHAMPION),
-        saved(NAIVE),
-        saved(V6E),
         # A record whose trace does not name such lines: as many operations may push weights into narrow tiles.
-        saved(WIDE),
+        saved(WIDE)
     ],
     "transposed pushes": [
         with_lines(rowwise(0.9e-3), (20, 0.6, {"MXU": 4096})),
@@ -706,15 +673,13 @@ SILENT: dict[str, list[Evidence | Case]] = {
         by_hand(with_lines(rowwise(0.9e-3), (20, 0.6, {"MXU": 4096, "MXU transposed push": 40_000}))),
     ],
     "half-filled MXU": [
-        saved(CHAMPION),
-        rowwise(0.3e-3),
         # The output is transposed already, with row sums beside it.
         with_run(saved(V6E), mxu_flops=round(1.56 * saved(V6E).problem.work.matmul_flops)),
         # Hidden scores are computed here too; exponentials are float32, or bfloat16 with two in a word.
         triangle(executed=3.0, computed=2.0),
         triangle(executed=3.0, computed=2.0, packed=2),
     ],
-    "both low": [saved(NAIVE), rowwise(0.3e-3), rowwise(0.9e-3, block=8192)],
+    "both low": [rowwise(0.9e-3, block=8192)],
 }
 
 
@@ -746,6 +711,8 @@ def test_a_rule_speaks_where_its_case_is_shown(name: str) -> None:
 
 
 def test_a_rule_is_silent_where_its_case_is_not() -> None:
+    for kernel, names in SPOKEN_ABOUT:
+        assert {name for name in BY_NAME if looked(name, Case(kernel)) is not None} == names
     spoken = {
         f"{name} {number}": finding
         for name, cases in SILENT.items()
@@ -972,7 +939,7 @@ def test_a_small_gap_says_above_which_traffic_each_of_its_bounds_is() -> None:
 
 
 def test_every_rule_is_tried_both_ways() -> None:
-    assert SHOWN.keys() == SILENT.keys() == BY_NAME.keys()
+    assert SHOWN.keys() == BY_NAME.keys() >= SILENT.keys()
     assert len(BY_NAME) == len(RULES)
 
 

@@ -334,11 +334,8 @@ def test_words_without_dashes_in_xla_flags_are_told_what_jaxlib_does(
     assert words_said in " ".join(map(str, row))
 
 
-def test_a_file_of_flags_is_no_word_without_dashes() -> None:
+def test_a_file_of_flags_is_no_word_without_dashes_and_a_variable_among_flags_is_not_taken_for_set() -> None:
     assert rules("export XLA_FLAGS=/etc/xla_flags.txt") == []
-
-
-def test_a_variable_among_flags_is_not_taken_for_set() -> None:
     text = 'export LIBTPU_INIT_ARGS="--xla_a=1 JAX_PLATFORMS=cpu JAX_ENABLE_X64=1"'
     assert [finding.rule for finding in findings_of(read(text))] == ["no-dashes", "no-dashes", "no-platform"]
 

@@ -1,15 +1,14 @@
 """Copies from and to the host's memory, and groups as releases of 2025 stored them, in a module of our own."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from analyses import printed
 from capture_examples import ADD, V6E, Ran, plane, run_folder, serialized, space
 from jaxlib import _hlo
 
 from harness.dumps.schema import message_class
-from harness.shell.main import main
 from harness.workbench.hlo import proto
 
 _ARRAY, _HOST = "f32[1024,1024]{1,0:T(8,128)}", "f32[1024,1024]{1,0:T(8,128)S(5)}"
@@ -79,9 +78,7 @@ def _varint(number: int) -> bytes:
 
 
 def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    capsys.readouterr()
-    assert main(["hlo", *words, "--json"]) == 0
-    return {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    return {table["name"]: table for table in printed(capsys, "hlo", *words)}
 
 
 def test_a_copy_from_the_host_is_priced_at_its_link_on_the_captures_chip(

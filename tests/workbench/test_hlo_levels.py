@@ -1,10 +1,11 @@
 """Above HLO and below it: a function's jaxpr and StableHLO, the inside of a kernel, elements within tiles."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from analyses import printed
+from narrowing import present
 from simulated_examples import SMALL, run
 
 from harness.hlo import shapes
@@ -38,9 +39,7 @@ def scaled(x):
 
 
 def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    capsys.readouterr()
-    assert main(["hlo", *words, "--json"]) == 0
-    return {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    return {table["name"]: table for table in printed(capsys, "hlo", *words)}
 
 
 def text(table: dict[str, Any]) -> str:
@@ -105,8 +104,7 @@ def test_the_text_of_a_level_is_cut_with_a_word() -> None:
 
 @pytest.mark.parametrize("case", [SMALL, "v6e-causal-4096"])
 def test_the_inside_of_a_kernel_adds_up_to_its_cycles(case: str, tmp_path: Path) -> None:
-    breakdown = run(case, tmp_path).breakdown
-    assert breakdown is not None
+    breakdown = present(run(case, tmp_path).breakdown)
     table = kernel_table(breakdown, case.split("-")[0])
     kinds = {row[0]: row for row in table.rows}
     assert {MATMULS, EXPONENTIALS, REDUCTIONS, COPIES} <= kinds.keys()
@@ -118,8 +116,7 @@ def test_the_inside_of_a_kernel_adds_up_to_its_cycles(case: str, tmp_path: Path)
 
 
 def test_elements_within_tiles_are_drawn() -> None:
-    table = placement_table(shapes.array("bf16[4,8]{1,0:T(2,4)(2,1)}"))
-    assert table is not None
+    table = present(placement_table(shapes.array("bf16[4,8]{1,0:T(2,4)(2,1)}")))
     assert [row[1:5] for row in table.rows] == [
         ("0", "2", "4", "6"),
         ("1", "3", "5", "7"),

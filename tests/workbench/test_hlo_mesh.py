@@ -1,10 +1,10 @@
 """Axes of a mesh behind shardings and groups, compared with JAX's own for a PartitionSpec."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from analyses import printed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
@@ -113,8 +113,7 @@ ENTRY main {
 
 
 def tables(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
-    assert main(["hlo", *words, "--json"]) == 0
-    return {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    return {table["name"]: table for table in printed(capsys, "hlo", *words)}
 
 
 def test_hlo_names_axes_shapes_and_what_a_fusion_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

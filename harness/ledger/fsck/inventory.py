@@ -114,7 +114,7 @@ def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
     both += [
         (name, data, " at HEAD")
         for name, data in at_head.items()
-        if not _is_as_at_head(place, name, here.get(name), data)
+        if not _is_as_at_head(place, f"{place.experiments}/{name}", here.get(name), data, committed[name].blob)
     ]
     for name, data, suffix in both:
         where = f"{place.experiments}/{name}{suffix}"
@@ -135,13 +135,11 @@ def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
     return records
 
 
-def _is_as_at_head(place: Place, name: str, here: bytes | None, at_head: bytes | None) -> bool:
-    """True if the working tree's file equals HEAD's, apart from line endings and filters."""
+def _is_as_at_head(place: Place, path: str, here: bytes | None, at_head: bytes | None, blob: str) -> bool:
+    """True if the working tree's file equals HEAD's, the `blob`, apart from line endings and filters."""
     if here is None or at_head is None:
         return False
-    path = f"{place.experiments}/{name}"
-    ids = git.blob_ids(place.repository, (f"HEAD:{path}",))
-    return here == at_head or git.hash_of(place.repository, here, path) == ids[0]
+    return here == at_head or git.hash_of(place.repository, here, path) == blob
 
 
 def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[str]:

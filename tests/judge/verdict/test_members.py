@@ -37,15 +37,9 @@ def suite(may_lose: float = 0.01) -> Statement:
 
 
 def member_evidence(seconds: float | None, program: str) -> Evidence:
-    judged = evidence(seconds)
-    assert judged.trace is not None
-    assert judged.latency is not None
-    off = None if seconds is None else 0.02 * seconds
-    return replace(
-        judged,
-        trace=replace(judged.trace, fingerprint=program),
-        latency=replace(judged.latency, plus_minus_seconds=off),
-    )
+    judged, off = evidence(seconds), None if seconds is None else 0.02 * seconds
+    trace, latency = present(judged.trace), present(judged.latency)
+    return replace(judged, trace=replace(trace, fingerprint=program), latency=replace(latency, plus_minus_seconds=off))
 
 
 def whole(times: tuple[float | None, ...], programs: str = "cd", may_lose: float = 0.01) -> Evidence:
@@ -66,11 +60,12 @@ def again(candidate: Evidence, champion: Evidence = CHAMPION, **under: float) ->
         if members.is_same_program(ours, theirs):
             continue
         new, old = (judged.latency.seconds for judged in (ours, theirs) if judged.latency)
-        assert old is not None
         ratio = under.get(name.replace("-", "_"))
         runs[name] = (
             Resimulation(name=NOMINAL, champion_seconds=old, candidate_seconds=new),
-            Resimulation(name=VARIANT, champion_seconds=old, candidate_seconds=new if ratio is None else ratio * old),
+            Resimulation(
+                name=VARIANT, champion_seconds=old, candidate_seconds=new if ratio is None else ratio * present(old)
+            ),
         )
     return members.resimulated(candidate, champion, runs) if runs else ()
 
@@ -154,8 +149,7 @@ def test_an_impossible_time_at_one_member_fails() -> None:
 
 
 def test_a_member_without_a_latency_or_a_check_is_no_verdict() -> None:
-    unknown = judged(whole((None, 1e-3)))
-    assert_ruled(unknown, "inconclusive", "the candidate at prefill-2k")
+    assert_ruled(judged(whole((None, 1e-3))), "inconclusive", "the candidate at prefill-2k")
     first, second = after(0.9, 0.8).members
     unchecked = judged(combined(suite(), [first, replace(second, checks=())]))
     assert_ruled(unchecked, "inconclusive", "prefill-16k")

@@ -120,19 +120,17 @@ def test_faster_than_the_minimum_traffic_is_impossible() -> None:
 
 def test_traffic_of_a_kernel_that_moves_data_by_hand_is_the_simulators() -> None:
     judged = evidence()
-    assert judged.trace is not None
-    call = judged.trace.pallas_calls[0]
+    trace = present(judged.trace)
+    call = trace.pallas_calls[0]
     by_hand = replace(call.windows[1], fetches=None, hbm_bytes=None)
     call = replace(call, windows=(call.windows[0], by_hand, *call.windows[2:]))
-    judged = replace(judged, trace=replace(judged.trace, pallas_calls=(call,)))
+    judged = replace(judged, trace=replace(trace, pallas_calls=(call,)))
     figures = report(judged, V5E)
     assert (figures.hbm_bytes, figures.traffic_source) == (1_082_130_432, "simulated DMA")
     # A run that stopped half-way has counted only a part.
     partial = report(replace(judged, simulation=simulation(None)), V5E)
     assert (partial.hbm_bytes, partial.traffic_source) == (None, "unknown")
-    assert partial.regime is None
-    assert partial.gap_fraction is None
-    assert partial.memory_only_seconds is None
+    assert (partial.regime, partial.gap_fraction, partial.memory_only_seconds) == (None, None, None)
     # On v5p the simulator runs both cores and reports the whole chip's bytes.
     both = report(replace(judged, chip="v5p"), chip("v5p"))
     assert both.hbm_bytes == 1_082_130_432
@@ -143,10 +141,7 @@ def test_an_unbelievable_latency_is_unknown_and_not_zero(seconds: float | None) 
     judged = evidence()
     judged = replace(judged, latency=replace(present(judged.latency), seconds=seconds))
     figures = report(judged, V5E)
-    assert figures.seconds is None
-    assert figures.score is None
-    assert figures.util is None
-    assert figures.regime is None
+    assert (figures.seconds, figures.score, figures.util, figures.regime) == (None, None, None, None)
     assert figures.hbm_bytes is not None
     assert advise(judged, figures) == ()
 
@@ -158,13 +153,12 @@ def test_evidence_of_another_chip_is_refused() -> None:
 
 def test_counters_have_expectations_and_remarks() -> None:
     judged = evidence()
-    assert judged.hlo is not None
-    assert judged.mosaic is not None
+    mosaic = present(judged.mosaic)
     run = simulation(executed_spills=12, executed_steps=4096)
     odd = replace(
         judged,
-        hlo=replace(judged.hlo, copy=3),
-        mosaic=replace(judged.mosaic, matmul=4, reduction=5),
+        hlo=replace(present(judged.hlo), copy=3),
+        mosaic=replace(mosaic, matmul=4, reduction=5),
         simulation=replace(run, ops=(*run.ops, replace(run.ops[0], name="copy.9"))),
     )
     lines = {(line.level, line.name): line for line in report(odd, V5E).counters}
@@ -182,7 +176,7 @@ def test_counters_have_expectations_and_remarks() -> None:
     peeled = replace(odd, simulation=simulation(executed_steps=8193))
     (line,) = [line for line in report(peeled, V5E).counters if line.name == "grid steps executed"]
     assert (line.count, line.remark) == (8193, "")
-    strange = replace(judged, mosaic=replace(judged.mosaic, not_understood=("tpu.new", "x.y")))
+    strange = replace(judged, mosaic=replace(mosaic, not_understood=("tpu.new", "x.y")))
     (line,) = [line for line in report(strange, V5E).counters if line.name == "not understood"]
     assert (line.count, line.remark) == (2, "tpu.new, x.y")
 

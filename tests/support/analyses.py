@@ -1,8 +1,13 @@
 """The analyses of a capture as functions, for tests that ask one after the other."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from harness.records import Capture, Table
+import pytest
+
+from harness.records import Capture, Cell, Table
+from harness.shell.main import main
 from harness.workbench.profiles import ceilings, hotspots, timeline
 from harness.workbench.profiles.analysis import tables
 from harness.workbench.profiles.ceilings import mfu
@@ -12,24 +17,30 @@ from harness.workbench.profiles.overview import overview
 from harness.workbench.profiles.timeline import gaps_and_inside, steps_table
 from harness.workbench.profiles.waste import waste
 
-__all__ = (
-    "breakdown",
-    "compare",
-    "framework_ops",
-    "gaps",
-    "gaps_and_inside",
-    "lines",
-    "mfu",
-    "ops",
-    "overlap",
-    "overview",
-    "report",
-    "roofline",
-    "scopes",
-    "steps_table",
-    "utilization",
-    "waste",
-)
+__all__ = ("compare", "gaps_and_inside", "mfu", "overlap", "overview", "report", "steps_table", "waste")
+
+
+def rows(table: Table) -> list[dict[str, Any]]:
+    """The rows by the names of the columns."""
+    return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
+
+
+def by(table: Table, key: str, value: str) -> dict[Cell, Any]:
+    """The cells of one column by those of another."""
+    return dict(zip(table.column(key), table.column(value), strict=True))
+
+
+def named(tables: Iterable[Table]) -> dict[str, Table]:
+    """The tables by name."""
+    return {table.name: table for table in tables}
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    """The tables that a command prints as JSON."""
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0, capsys.readouterr().err
+    tables: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["tables"]
+    return tables
 
 
 def ops(capture: Capture, top: int | None = None) -> tuple[Table, ...]:

@@ -11,12 +11,20 @@ from jax.profiler import ProfileData
 
 from harness.sandbox import environment
 
+# The one whole capture of TPUs at hand. The file lies beside the project and is not part of it.
+REAL = Path(__file__).parents[2] / ".." / "shared" / "captures" / "v6e_host_offload.xplane.pb"
 Stats = Mapping[str, int | float | str | bytes]
 
 MICROSECOND = 1_000_000  # in picoseconds
 PROGRAM = 9152
 MODULE = f"jit_train_step({PROGRAM})"
 HOST = "host-0"
+
+V6E: Stats = {
+    "device_type_string": "TPU v6 lite",
+    "peak_teraflops_per_second": 918.0,
+    "peak_hbm_bw_gigabytes_per_second": 1640.0,
+}
 
 # An instruction: its HLO text, then what XProf's profiler writes into its metadata.
 Instruction = tuple[str, Stats]
@@ -37,14 +45,7 @@ MATMUL: Instruction = (
 MATMUL_BACKWARD: Instruction = (
     "%fusion.9 = bf16[2048,4096]{1,0:T(8,128)(2,1)} fusion(bf16[1024,2048]{1,0:T(8,128)(2,1)} %param.1, "
     "bf16[1024,4096]{1,0:T(8,128)(2,1)} %fusion.3), kind=kOutput, calls=%fused_computation.9",
-    {
-        "hlo_category": "convolution fusion",
-        "tf_op": "jit(train_step)/transpose(jvp(mlp))/dot_general:",
-        "source": "/src/model.py:41",
-        "flops": 17_179_869_184,
-        "model_flops": 17_179_869_184,
-        "bytes_accessed": 29_360_128,
-    },
+    {**MATMUL[1], "tf_op": "jit(train_step)/transpose(jvp(mlp))/dot_general:"},
 )
 # XLA's counts of a Pallas kernel without a cost estimate.
 PALLAS: Instruction = (
@@ -90,11 +91,7 @@ ALL_REDUCE_START: Instruction = (
 )
 ALL_REDUCE_DONE: Instruction = (
     "%all-reduce-done.1 = f32[64,4096]{1,0:T(8,128)} all-reduce-done(f32[64,4096]{1,0:T(8,128)} %all-reduce-start.1)",
-    {
-        "hlo_category": "all-reduce-done",
-        "tf_op": "jit(train_step)/transpose(jvp(mlp))/psum:",
-        "source": "/src/model.py:60",
-    },
+    {name: ALL_REDUCE_START[1][name] for name in ("tf_op", "source")} | {"hlo_category": "all-reduce-done"},
 )
 ALL_GATHER_START: Instruction = (
     "%all-gather-start.2 = (bf16[128,1024]{1,0:T(8,128)(2,1)}, bf16[512,1024]{1,0:T(8,128)(2,1)}) "
@@ -294,13 +291,6 @@ def host_offload() -> str:
     return space(plane(1, "/device:TPU:0", lines, {**V6E, "device_type_string": "TPU v6 Lite"}))
 
 
-V6E: Stats = {
-    "device_type_string": "TPU v6 lite",
-    "peak_teraflops_per_second": 918.0,
-    "peak_hbm_bw_gigabytes_per_second": 1640.0,
-}
-
-
 # Numbers of xprof's utils/tpu_counter_ids_v6e.h, by the name after `..._COUNTERS_UNPRIVILEGED_COUNT_`.
 _COUNTER_IDS = {"CYCLES": 3257466888, "MATMUL_VREG_BF16_MXU_0": 3257467288, "MATMUL_LMR_BF16_MXU_1": 3257467360}
 _COUNTER = "VF_CHIP_TC_TCS_TC_MISC_TCS_STATS_TCS_STATS_COUNTERS_UNPRIVILEGED_COUNT_"
@@ -331,6 +321,11 @@ def counters_run(logdir: Path) -> Path:
 def space(*planes: str) -> str:
     """The XSpace of these planes as profilers end it: with the host's name."""
     return "\n".join((*planes, f'hostnames: "{HOST}"'))
+
+
+def one_core(ops: Iterable[Ran], stats: Stats = V6E) -> str:
+    """The XSpace of a TPU core that ran these operations."""
+    return space(plane(1, "/device:TPU:0", {"XLA Ops": ops}, stats))
 
 
 def plane(number: int, name: str, lines: Mapping[str, Iterable[Ran]], stats: Stats) -> str:
@@ -388,6 +383,17 @@ def serialized(text: str) -> bytes:
     return bytes(data)
 
 
+def varint(value: int) -> bytes:
+    """A number as protocol buffers store it."""
+    more, last = divmod(value, 128)
+    return bytes([last | 128]) + varint(more) if more else bytes([last])
+
+
+def packed(number: int, content: bytes) -> bytes:
+    """A field of a protocol buffer with a length."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
 def run_folder(logdir: Path, run: str, data: bytes, host: str = HOST) -> Path:
     """Writes a capture where XProf looks for it, and returns its file."""
     path = logdir / "plugins" / "profile" / run / f"{host}.xplane.pb"
@@ -432,12 +438,26 @@ def truncated_run(logdir: Path) -> Path:
     return run_folder(logdir, "truncated", data[: len(data) * 2 // 3])
 
 
-# A small model, compiled and warm before the capture: 3 calls in step annotations, two named scopes.
-_CPU_PROGRAM = """
+# A program, compiled and warm before its captures: each has 3 calls in step annotations.
+_BEFORE = """
 import sys
 import jax
 import jax.numpy as jnp
-
+"""
+_AFTER = """
+for _ in range(2):
+    jax.block_until_ready(call())
+for session in sys.argv[2:]:
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    options.session_id = session
+    with jax.profiler.trace(sys.argv[1], profiler_options=options):
+        for number in range(3):
+            with jax.profiler.StepTraceAnnotation("train", step_num=number):
+                jax.block_until_ready(call())
+"""
+# A small model with two named scopes.
+_MODEL = """
 def loss(x, w):
     with jax.named_scope("mlp"):
         y = jnp.tanh(x @ w)
@@ -446,26 +466,23 @@ def loss(x, w):
 
 step = jax.jit(jax.grad(loss, argnums=1))
 x, w = jnp.ones((256, 256)), jnp.ones((256, 256))
-for _ in range(2):
-    jax.block_until_ready(step(x, w))
-options = jax.profiler.ProfileOptions()
-options.python_tracer_level = 0
-options.session_id = "cpu"
-with jax.profiler.trace(sys.argv[1], profiler_options=options):
-    for number in range(3):
-        with jax.profiler.StepTraceAnnotation("train", step_num=number):
-            jax.block_until_ready(step(x, w))
+call = lambda: step(x, w)
 """
 
 
-def cpu_run(logdir: Path) -> Path:
-    """A real capture of this machine's CPU, taken in a process of its own; about two seconds."""
+def profiled(logdir: Path, program: str, *sessions: str) -> list[Path]:
+    """Real captures of this machine's CPU, taken in a process of its own that calls the program's `call`."""
     subprocess.run(
-        [sys.executable, "-c", _CPU_PROGRAM, str(logdir)],
+        [sys.executable, "-c", _BEFORE + program + _AFTER, str(logdir), *sessions],
         check=True,
         env=environment.on_cpu(),
         timeout=120,
         capture_output=True,
     )
-    (path,) = (logdir / "plugins" / "profile" / "cpu").glob("*.xplane.pb")
+    return [path for name in sessions for path in (logdir / "plugins" / "profile" / name).glob("*.xplane.pb")]
+
+
+def cpu_run(logdir: Path) -> Path:
+    """A real capture of a small model on this machine's CPU; about two seconds."""
+    (path,) = profiled(logdir, _MODEL, "cpu")
     return path

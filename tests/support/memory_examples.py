@@ -43,12 +43,14 @@ def event(
 def events(reserved: int = 9 * GIGABYTE) -> list[Ran]:
     """Events of a memory of 16 GB: 1 GB, then 3 GB are allocated, then 2 GB are freed."""
     free = 16 * GIGABYTE - reserved
+    moments = (
+        (0.0, 1, "jit(step)/attention/dot_general", 1),
+        (5.0, 3, "jit(step)/moe/expert/dot_general", 2),
+        (9.0, 1, "", 2),
+    )
     return [
-        event(0.0, GIGABYTE, free - GIGABYTE, "jit(step)/attention/dot_general", GIGABYTE, reserved=reserved),
-        event(
-            5.0, 3 * GIGABYTE, free - 3 * GIGABYTE, "jit(step)/moe/expert/dot_general", 2 * GIGABYTE, reserved=reserved
-        ),
-        event(9.0, GIGABYTE, free - GIGABYTE, "", 2 * GIGABYTE, reserved=reserved),
+        event(at, level * GIGABYTE, free - level * GIGABYTE, operation, size * GIGABYTE, reserved=reserved)
+        for at, level, operation, size in moments
     ]
 
 
@@ -74,18 +76,10 @@ def memory_run(
 ) -> Path:
     """The capture on disk; with `levels` its allocator goes through these, in GB of the 33 that are not reserved."""
     proto = gzip.decompress(STEP.read_bytes())
-    total = 33 * GIGABYTE
+    pairs = [(level * GIGABYTE, (33 - level) * GIGABYTE) for level in levels]
     host_events = [
-        event(
-            float(at),
-            level * GIGABYTE,
-            total - level * GIGABYTE,
-            "jit(step)/dot_general",
-            GIGABYTE,
-            reserved=0,
-            fragmentation=fragmentation,
-        )
-        for at, level in enumerate(levels)
+        event(at, *pair, "jit(step)/dot_general", GIGABYTE, reserved=0, fragmentation=fragmentation)
+        for at, pair in enumerate(pairs)
     ]
     host = plane(1, "/host:CPU", {"python": host_events or events(reserved)}, {})
     return run_folder(logdir, run, serialized(space(metadata_plane({MODULE: proto}), host)), HOST)

@@ -4,7 +4,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from capture_examples import HOST, MATMUL, PALLAS, V6E, Ran, plane, run_folder, serialized, space
+from capture_examples import HOST, MATMUL, PALLAS, Ran, one_core, packed, run_folder, serialized, varint
 
 from harness.dumps import xplane
 from harness.errors import RatchetError
@@ -14,26 +14,17 @@ from harness.workbench.profiles import reading
 pytestmark = pytest.mark.long
 
 
-def field(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def varint(value: int) -> bytes:
-    more, last = divmod(value, 128)
-    return bytes([last | 128]) + varint(more) if more else bytes([last])
-
-
 def short_events(count: int) -> bytes:
     """A TPU's operations one after the other, with one statistic each: 23 bytes for an event, the shortest."""
     events = (
-        b"\x08\x01\x10" + varint(number * 1_000_000) + b"\x18\xc0\x84\x3d" + field(4, b"\x08\x01\x20\xc0\x84\x3d")
+        b"\x08\x01\x10" + varint(number * 1_000_000) + b"\x18\xc0\x84\x3d" + packed(4, b"\x08\x01\x20\xc0\x84\x3d")
         for number in range(1_000_000, 1_000_000 + count)
     )
-    line = field(2, b"XLA Ops") + b"".join(field(4, event) for event in events)
-    described = b"\x08\x01" + field(2, field(2, b"%a = f32[8] add(%b, %b)"))
-    named = b"\x08\x01" + field(2, field(2, b"device_duration_ps"))
-    device = field(2, b"/device:TPU:0") + field(3, line) + field(4, described) + field(5, named)
-    return field(1, device) + field(4, HOST.encode())
+    line = packed(2, b"XLA Ops") + b"".join(packed(4, event) for event in events)
+    described = b"\x08\x01" + packed(2, packed(2, b"%a = f32[8] add(%b, %b)"))
+    named = b"\x08\x01" + packed(2, packed(2, b"device_duration_ps"))
+    device = packed(2, b"/device:TPU:0") + packed(3, line) + packed(4, described) + packed(5, named)
+    return packed(1, device) + packed(4, HOST.encode())
 
 
 @pytest.mark.slow
@@ -58,19 +49,19 @@ def test_a_capture_of_short_events_takes_a_dozen_times_its_size(
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_self_time_does_not_depend_on_the_order_of_events_in_the_file(order: tuple[int, ...], tmp_path: Path) -> None:
     ran = (Ran(PALLAS, 0.0, 10.0), Ran(MATMUL, 0.0, 4.0), Ran(MATMUL, 1.0, 2.0))
-    text = plane(1, "/device:TPU:0", {"XLA Ops": [ran[at] for at in order]}, V6E)
-    (device,) = reading.read([run_folder(tmp_path, "order", serialized(space(text)))]).devices
+    data = serialized(one_core(ran[at] for at in order))
+    (device,) = reading.read([run_folder(tmp_path, "order", data)]).devices
     assert [round(run.self_seconds * 1e6, 3) for run in device.executions] == [6.0, 2.0, 2.0]
     assert [round(run.seconds * 1e6, 3) for run in device.executions] == [10.0, 4.0, 2.0]
 
 
 def test_times_that_no_clock_has_are_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def timed(offset: int, length: int) -> bytes:
-        return field(4, b"\x08\x01\x10" + varint(offset) + b"\x18" + varint(length))
+        return packed(4, b"\x08\x01\x10" + varint(offset) + b"\x18" + varint(length))
 
-    line = field(3, field(2, b"XLA Ops") + timed(1 << 63, 1) + timed((1 << 63) - 1, 1))
-    described = field(4, b"\x08\x01" + field(2, field(2, b"add")))
-    path = run_folder(tmp_path, "far", field(1, field(2, b"/device:TPU:0") + line + described) + field(4, b"h"))
+    line = packed(3, packed(2, b"XLA Ops") + timed(1 << 63, 1) + timed((1 << 63) - 1, 1))
+    described = packed(4, b"\x08\x01" + packed(2, packed(2, b"add")))
+    path = run_folder(tmp_path, "far", packed(1, packed(2, b"/device:TPU:0") + line + described) + packed(4, b"h"))
     assert main(["xprof", "ops", str(path)]) == 4
     assert "too large" in capsys.readouterr().err
 

@@ -1,10 +1,13 @@
 """The analyses of a capture on synthetic TPU captures, whose figures are worked out by hand from their docstrings."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from analyses import (
     breakdown,
+    by,
     compare,
     framework_ops,
     gaps,
@@ -16,44 +19,29 @@ from analyses import (
     overview,
     report,
     roofline,
+    rows,
     scopes,
     steps_table,
     utilization,
     waste,
 )
-from capture_examples import four_devices_run, one_device_run
 
 from harness.errors import RatchetError, UsageError
-from harness.records import Capture, Cell, Table
+from harness.records import Capture, Table
 from harness.units import decimal, percent
-from harness.workbench.profiles import diagnosis, hotspots, memory, reading
+from harness.workbench.profiles import diagnosis, hotspots, memory
 from harness.workbench.profiles.analysis import tables
 
 US = 1e-6
+# Every analysis of one capture.
+EVERY: tuple[Callable[[Capture], tuple[Table, ...]], ...] = (
+    *(ops, framework_ops, breakdown, mfu, overlap, roofline, utilization, gaps, steps_table, lines, scopes, waste),
+    *(overview, memory.memory, memory.diagnose, diagnosis.diagnose),
+)
 # FLOPs of fusion.3 and fusion.9, and of fusion.5; a step has both matmuls.
 MATMUL_FLOPS, TANH_FLOPS = 2**34, 2**19
 STEP_FLOPS = 2 * MATMUL_FLOPS + TANH_FLOPS
 PEAK, BANDWIDTH = 918e12, 1640e9
-
-
-def number(cell: object) -> float:
-    """A cell that has to hold a number."""
-    assert isinstance(cell, int | float)
-    return cell
-
-
-@pytest.fixture(scope="module")
-def one_device(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    return reading.read([one_device_run(tmp_path_factory.mktemp("one"))])
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    return reading.read([four_devices_run(tmp_path_factory.mktemp("four"))])
-
-
-def by(table: Table, key: str, value: str) -> dict[Cell, Cell]:
-    return dict(zip(table.column(key), table.column(value), strict=True))
 
 
 # --- operations --------------------------------------------------------------------------------
@@ -62,14 +50,12 @@ def by(table: Table, key: str, value: str) -> dict[Cell, Cell]:
 def test_ops_give_rates_and_leave_uncounted_kernels_unknown(one_device: Capture) -> None:
     (table,) = ops(one_device)
     assert table.column("operation")[:3] == ("splash_mha_fwd.1", "fusion.3", "fusion.9")
-    took, rate, moved = (
-        by(table, "operation", name) for name in ("mean_seconds", "flops_per_second", "bytes_per_second")
-    )
-    assert took["while.1"] == pytest.approx(3 * US)
-    assert rate["fusion.3"] == pytest.approx(MATMUL_FLOPS / 20e-6)
-    assert rate["splash_mha_fwd.1"] is None
-    assert moved["copy.2"] == pytest.approx(4_194_304 / 6e-6)
-    assert by(table, "operation", "share")["splash_mha_fwd.1"] == pytest.approx(120 / 282)
+    of = {row["operation"]: row for row in rows(table)}
+    assert of["while.1"]["mean_seconds"] == pytest.approx(3 * US)
+    assert of["fusion.3"]["flops_per_second"] == pytest.approx(MATMUL_FLOPS / 20e-6)
+    assert of["splash_mha_fwd.1"]["flops_per_second"] is None
+    assert of["copy.2"]["bytes_per_second"] == pytest.approx(4_194_304 / 6e-6)
+    assert of["splash_mha_fwd.1"]["share"] == pytest.approx(120 / 282)
     assert any("42.6% of the time is in custom calls" in note for note in table.notes)
     (short,) = ops(one_device, top=2)
     assert len(short.rows) == 2
@@ -169,27 +155,8 @@ def test_no_table_calls_simulated_times_measured_or_the_other_way_round(one_devi
     """Checks the words of every table except tables that name both kinds, and the simulator's own."""
     made = replace(one_device, is_simulated=True)
     for capture, other in ((one_device, "simulated"), (made, "measured")):
-        titles = [
-            *ops(capture),
-            *framework_ops(capture),
-            *breakdown(capture),
-            *mfu(capture),
-            *overlap(capture),
-            *roofline(capture),
-            *utilization(capture),
-            *gaps(capture),
-            *steps_table(capture),
-            *lines(capture),
-            *scopes(capture),
-            *compare(capture, capture),
-            *report(capture, capture),
-            *waste(capture),
-            *overview(capture),
-            *memory.memory(capture),
-            *memory.diagnose(capture),
-            *diagnosis.diagnose(capture),
-        ]
-        for table in titles:
+        both = (*compare(capture, capture), *report(capture, capture))
+        for table in (*both, *(table for analysis in EVERY for table in analysis(capture))):
             named = [f"{column.title} {column.name}" for column in table.columns]
             assert other not in " ".join((table.title, *named, *table.notes)), table.name
     assert roofline(one_device)[0].columns[3].title == "measured"
@@ -201,7 +168,7 @@ def test_flop_rates_are_said_to_be_of_executed_flops_and_the_useful_ones_stand_b
     assert any("of executed FLOPs" in note for note in alone.notes)
     assert not any("Useful" in note for note in alone.notes)
     (useful,) = tables(one_device, (hotspots.OPS,), top=None, useful_flops=1e9)
-    whole = sum(number(cell) for cell in useful.column("self_seconds"))
+    whole = sum(by(useful, "operation", "self_seconds").values())
     rate = decimal(1e9 * 3 / whole, "FLOP/s")
     note = f"Useful FLOPs, as the contest of the attempt counts them: 1.0 GFLOP a run, {rate}."
     assert note in useful.notes
@@ -234,34 +201,26 @@ def test_roofline_ratios_and_verdicts(one_device: Capture) -> None:
 
 
 def test_a_roofline_of_little_of_the_time_is_no_verdict_on_the_program(one_device: Capture) -> None:
-    operations = (
-        operation
-        if operation.name == "fusion.5"
-        else replace(operation, flops=None, bytes_accessed=None, hbm_bytes=None)
-        for operation in one_device.devices[0].operations
+    (device,) = one_device.devices
+    operations = tuple(
+        of if of.name == "fusion.5" else replace(of, flops=None, bytes_accessed=None, hbm_bytes=None)
+        for of in device.operations
     )
-    (table,) = roofline(replace(one_device, devices=(replace(one_device.devices[0], operations=tuple(operations)),)))
+    (table,) = roofline(replace(one_device, devices=(replace(device, operations=operations),)))
     share = by(table, "operation", "share")["all with a prediction"]
     assert by(table, "operation", "verdict") == {
-        "all with a prediction": f"unknown: covers {percent(number(share))} of the time",
+        "all with a prediction": f"unknown: covers {percent(share)} of the time",
         "fusion.5": "look",
     }
-    assert f"The verdicts cover {percent(number(share))} of the time" in table.notes[0]
+    assert f"The verdicts cover {percent(share)} of the time" in table.notes[0]
 
 
 def test_utilization_says_what_uncounted_kernels_leave_open(one_device: Capture, four: Capture) -> None:
     (table,) = utilization(one_device)
     (row,) = table.rows
     step_bytes = 2 * 29_360_128 + 6_291_456 + 2 * 4_194_304
-    expected = (STEP_FLOPS / (PEAK * 96e-6), step_bytes / (BANDWIDTH * 96e-6), 40 / 96)
-    assert row == (
-        "TPU:0",
-        "jit_train_step(9152)",
-        3,
-        pytest.approx(288 * US),
-        *map(pytest.approx, expected),
-        "open: TC up to 81%",
-    )
+    expected = (288 * US, STEP_FLOPS / (PEAK * 96e-6), step_bytes / (BANDWIDTH * 96e-6), 40 / 96)
+    assert row == ("TPU:0", "jit_train_step(9152)", 3, *map(pytest.approx, expected), "open: TC up to 81%")
     assert len(utilization(four)[0].rows) == 4
 
 
@@ -357,13 +316,16 @@ def test_compare_by_step_with_new_and_vanished(one_device: Capture, four: Captur
         "copy.2",
         "while.1",
     }
-    sizes = [abs(number(change)) for change in changes.column("change_seconds")]
+    sizes = [abs(row["change_seconds"]) for row in rows(changes)]
     assert sizes == sorted(sizes, reverse=True)
     same, *_ = compare(one_device, one_device)
     assert by(same, "what", "change_seconds")["all operations"] == 0
 
 
-def test_measured_and_simulated_are_never_compared(one_device: Capture) -> None:
-    with pytest.raises(RatchetError, match=r"one-device \(measured\) and one-device \(simulated\)") as caught:
-        compare(one_device, replace(one_device, is_simulated=True))
-    assert caught.value.kind == "not-comparable"
+@pytest.mark.parametrize("analysis", [compare, report, diagnosis.diagnose])
+def test_captures_from_different_sources_are_never_compared(analysis: Any, one_device: Capture) -> None:
+    on_cpu = replace(one_device, devices=(replace(one_device.devices[0], platform="cpu"),))
+    for other, words in ((replace(one_device, is_simulated=True), "simulated"), (on_cpu, "measured cpu")):
+        with pytest.raises(RatchetError, match=rf"one-device \(measured\) and one-device \({words}\)") as caught:
+            analysis(one_device, other)
+        assert caught.value.kind == "not-comparable"

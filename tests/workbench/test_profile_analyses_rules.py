@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 from analyses import (
     breakdown,
+    by,
     compare,
     framework_ops,
     gaps,
     lines,
     mfu,
+    named,
     ops,
     overlap,
     roofline,
@@ -20,7 +22,7 @@ from analyses import (
 )
 from analysis_examples import US, capture, device, op
 
-from harness.records import Capture, Device, Execution, Operation
+from harness.records import Capture, Device, Operation
 from harness.workbench.profiles import hotspots
 from harness.workbench.profiles.analysis import tables
 from harness.workbench.profiles.classes import direction, framework_category, op_class
@@ -113,15 +115,13 @@ def test_layers_of_a_mixture_of_experts() -> None:
     gmm, tgmm = op("gmm.1", "custom-call"), op("tgmm.2", "custom-call")
     # Two steps of three layers: 12 GMMs and 6 TGMMs each.
     ran = [(gmm if at % 3 else tgmm, 10.0 * at, 5.0) for at in range(36)]
-    _, _, experts, *_ = breakdown(capture(device(ran, steps=[(0, 179), (180, 180)])))
+    steps = [(0, 179), (180, 180)]
+    experts = breakdown(capture(device(ran, steps=steps)))[2]
     assert experts.column("step_count") == (12.0, 6.0)
     assert experts.column("layers") == (3.0, 3.0)
-    assert not any("disagree" in note for note in experts.notes)
-    again = [*ran, (gmm, 356.0, 2.0)]
-    _, _, experts, *_ = breakdown(capture(device(again, steps=[(0, 179), (180, 180)])))
-    assert any("disagree" in note for note in experts.notes)
-    _, _, experts, *_ = breakdown(capture(device(ran)))
-    assert experts.column("layers") == (None, None)
+    assert "disagree" not in str(experts.notes)
+    assert "disagree" in str(breakdown(capture(device([*ran, (gmm, 356.0, 2.0)], steps=steps)))[2].notes)
+    assert breakdown(capture(device(ran)))[2].column("layers") == (None, None)
 
 
 def test_backward_loops_of_experts_are_a_gmm_and_the_tgmm_behind_it() -> None:
@@ -135,7 +135,7 @@ def test_backward_loops_of_experts_are_a_gmm_and_the_tgmm_behind_it() -> None:
     assert loops.column("dlhs_seconds")[0] == pytest.approx(8.0 * US)
     assert loops.column("tgmm_seconds")[0] == pytest.approx(6.0 * US)
     assert loops.column("between_seconds")[0] == pytest.approx(4.0 * US)
-    assert "backward_loops" not in {table.name for table in breakdown(capture(device(ran[:2])))}
+    assert "backward_loops" not in named(breakdown(capture(device(ran[:2]))))
 
 
 @pytest.mark.parametrize(("length", "is_said"), [(9.0, False), (12.0, True)])
@@ -147,13 +147,8 @@ def test_exponentials_that_bind_the_vector_unit(length: float, is_said: bool) ->
 
 
 def test_scopes_part_where_no_parenthesis_is_open() -> None:
-    assert segments("jit(f)/transpose(jvp(a/b))/while/body/dot_general:Dot") == (
-        "jit(f)",
-        "transpose(jvp(a/b))",
-        "while",
-        "body",
-        "dot_general",
-    )
+    path = ("jit(f)", "transpose(jvp(a/b))", "while", "body", "dot_general")
+    assert segments(f"{'/'.join(path)}:Dot") == path
     assert segments("") == ()
 
 
@@ -178,17 +173,9 @@ def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:
     ran = [(work, 100.0 * step, float(length)) for step, length in enumerate(busy)]
     ran_on = device(ran, steps=[(100.0 * step, 100.0) for step in range(7)])
     idle, _, _ = gaps(capture(ran_on))
-    fractions = dict(zip(idle.column("part"), idle.column("idle_fraction"), strict=True))
-    assert fractions == pytest.approx(
-        {"all runs": 212 / 700, "fill: 2 steps": 0.5, "steady: 3 steps": 0.04, "drain: 2 steps": 0.5}
-    )
-    verdicts = dict(zip(idle.column("part"), idle.column("verdict"), strict=True))
-    assert verdicts == {
-        "all runs": "red flag",
-        "fill: 2 steps": "not counted",
-        "steady: 3 steps": "excellent",
-        "drain: 2 steps": "not counted",
-    }
+    assert idle.column("part") == ("all runs", "fill: 2 steps", "steady: 3 steps", "drain: 2 steps")
+    assert idle.column("idle_fraction") == pytest.approx((212 / 700, 0.5, 0.04, 0.5))
+    assert idle.column("verdict") == ("red flag", "not counted", "excellent", "not counted")
     # The pattern leaves fill and drain out as well.
     assert "gaps between blocks" not in _seen(ran_on)
     five = device(ran[:5], steps=[(100.0 * at, 100.0) for at in range(5)])
@@ -225,45 +212,29 @@ def test_patterns_that_must_show() -> None:
 
 def test_a_loop_that_holds_operations_is_idle_between_them() -> None:
     loop, work = op("while.1", "while"), op("fusion.1", "loop fusion")
-    ran_on = Device(
-        name="TPU:0",
-        host="host",
-        platform="tpu",
-        operations=(loop, work),
-        executions=(
-            Execution(operation=0, start=0.0, seconds=10.0, self_seconds=4.0),
-            Execution(operation=1, start=1.0, seconds=3.0, self_seconds=3.0),
-            Execution(operation=1, start=6.0, seconds=3.0, self_seconds=3.0),
-        ),
-    )
-    database = Database(capture(ran_on))
-    assert database.rows("select start_seconds, end_seconds from busy where of = 'everything'") == [(1, 4), (6, 9)]
-    assert database.rows("select position, start_seconds, end_seconds from gaps") == [("between", 4, 6)]
+    ran_on = device([(loop, 0, 10), (work, 1, 3), (work, 6, 3)])
+    around = replace(ran_on.executions[0], self_seconds=4 * US)
+    database = Database(capture(replace(ran_on, executions=(around, *ran_on.executions[1:]))))
+    busy = database.rows("select start_seconds, end_seconds from busy where of = 'everything' order by 1")
+    assert busy == [pytest.approx((1 * US, 4 * US)), pytest.approx((6 * US, 9 * US))]
+    assert database.rows("select position, start_seconds, end_seconds from gaps") == [
+        ("between", pytest.approx(4 * US), pytest.approx(6 * US))
+    ]
 
 
 def _seen(ran_on: Device) -> list[object]:
-    table = gaps(capture(ran_on))[2]
-    return [name for name, seen in zip(table.column("pattern"), table.column("is_seen"), strict=True) if seen]
+    return [name for name, is_seen in by(gaps(capture(ran_on))[2], "pattern", "is_seen").items() if is_seen]
 
 
 # --- verdicts ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("ratio", "expected"),
-    [
-        (0.5, "too fast: counts too high"),
-        (1.0, "fine"),
-        (1.1, "fine"),
-        (1.5, "look"),
-        (2.0, "look"),
-        (2.1, "wrong sharding or layout?"),
-    ],
-)
-def test_verdicts_of_the_roofline(ratio: float, expected: str) -> None:
-    work = replace(op("fusion.1", "loop fusion"), flops=197e6)
-    # 1 us at the peak.
-    assert roofline(capture(device([(work, 0, ratio)])))[0].column("verdict")[1] == expected
+def test_verdicts_of_the_roofline() -> None:
+    slow, fast = "wrong sharding or layout?", "too fast: counts too high"
+    for ratio, expected in ((0.5, fast), (1.0, "fine"), (1.1, "fine"), (1.5, "look"), (2.0, "look"), (2.1, slow)):
+        work = replace(op("fusion.1", "loop fusion"), flops=197e6)
+        # 1 us at the peak.
+        assert roofline(capture(device([(work, 0, ratio)])))[0].column("verdict")[1] == expected, ratio
 
 
 @pytest.mark.parametrize(
@@ -321,9 +292,8 @@ def test_a_loop_is_not_counted_beside_its_body() -> None:
     body = replace(op("fusion.1", "loop fusion"), flops=2e6)
     loop = replace(op("while.1", "while"), flops=20e6)
     ran_on = device([(loop, 0, 1), (body, 1, 10)], steps=[(0, 12)])
-    assert dict(
-        zip(*(ops(capture(ran_on))[0].column(name) for name in ("operation", "flops_per_second")), strict=True)
-    ) == {"fusion.1": pytest.approx(2e11), "while.1": None}
+    rates = by(ops(capture(ran_on))[0], "operation", "flops_per_second")
+    assert rates == {"fusion.1": pytest.approx(2e11), "while.1": None}
     assert mfu(capture(ran_on), 1, 1, 1)[0].column("step_flops")[1] == pytest.approx(2e6)
 
 
@@ -364,17 +334,12 @@ def test_no_counts_and_no_steps_are_said() -> None:
 
 @pytest.mark.long
 def test_time_by_layer_with_its_share_at_the_roofline() -> None:
+    def product(name: str, layer: str) -> Operation:
+        return replace(op(name, "convolution fusion", framework_name=f"jit(f)/jvp({layer})/dot:"), flops=197e6)
+
     ran = [
-        (
-            replace(op("fusion.1", "convolution fusion", framework_name="jit(f)/jvp(layers_0)/dot:"), flops=197e6),
-            0.0,
-            2.0,
-        ),
-        (
-            replace(op("fusion.2", "convolution fusion", framework_name="jit(f)/jvp(layers_1)/dot:"), flops=197e6),
-            2.0,
-            6.0,
-        ),
+        (product("fusion.1", "layers_0"), 0.0, 2.0),
+        (product("fusion.2", "layers_1"), 2.0, 6.0),
         (op("fusion.3", "loop fusion", framework_name="jit(f)/transpose(jvp(layers_1))/mul:"), 8.0, 2.0),
         (op("fusion.4", "loop fusion", framework_name="jit(f)/loss/mul:"), 10.0, 2.0),
     ]
@@ -382,12 +347,10 @@ def test_time_by_layer_with_its_share_at_the_roofline() -> None:
     assert layers.column("layer") == (0, 1)
     assert layers.column("self_seconds") == pytest.approx((2 * US, 8 * US))
     assert layers.column("forward_seconds") == pytest.approx((2 * US, 6 * US))
-    first, second = layers.column("backward_seconds")
-    assert first is None
-    assert second == pytest.approx(2 * US)
+    assert by(layers, "layer", "backward_seconds") == {0: None, 1: pytest.approx(2 * US)}
     # Both products need 1 us at the peak.
     assert layers.column("roofline_share") == pytest.approx((0.5, 0.5))
-    assert dict(zip(scoped.column("scope"), scoped.column("roofline_share"), strict=True))["  jvp(layers_1)"] == 0.5
+    assert by(scoped, "scope", "roofline_share")["  jvp(layers_1)"] == 0.5
     assert len(tables(capture(device(ran[3:])), hotspots.BY_SCOPE, depth=2, at_least=0.0)) == 1
 
 

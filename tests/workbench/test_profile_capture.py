@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import analyses
 import pytest
 from loop_fixtures import PROJECT, ratchet
+from screen_examples import line
 from xprof.convert import _pywrap_profiler_plugin
 
 from harness import contest as contests
@@ -18,13 +20,14 @@ from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.loop.exported import exported
 from harness.loop.scaffold import scaffold
-from harness.records import Policy, Row
+from harness.records import Policy
 from harness.sandbox import environment
 from harness.shell.main import main
 from harness.verbs.parts.profile import session_label
-from harness.workbench.capture import capturing, profile_server
+from harness.workbench.capture import capturing
 from harness.workbench.capture.capturing import CapturedKernel
 from harness.workbench.capture.messages import StepsWindow
+from harness.workbench.capture.profile_server import free_port, require_free, serving, snapshots
 from harness.workbench.profiles import conversion, places, reading
 
 pytestmark = pytest.mark.long
@@ -96,19 +99,15 @@ def test_a_capture_of_kernel_py_is_where_xprof_looks_and_is_read_again(
 def test_the_newest_capture_is_listed(
     contest: Path, printed: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["xprof", "list-runs", "-C", str(contest), "--json"]) == 0
-    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    (table,) = analyses.printed(capsys, "xprof", "list-runs", "-C", str(contest))
     assert {row["origin"] for row in table["rows"]} == {"measured cpu"}
 
 
 def test_captures_come_through_jaxs_server_and_snapshots_of_a_cpu_are_said_to_be_missing(contest: Path) -> None:
     before = {place.name for place in places.runs(contest / "profile_data")}
-    with (
-        exported(kernel(contest), 1, silent) as program,
-        profile_server.serving(program, profile_server.free_port()) as served,
-    ):
+    with exported(kernel(contest), 1, silent) as program, serving(program, free_port()) as served:
         with pytest.raises(RatchetError, match="cannot listen on port") as caught:
-            profile_server.require_free(int(served.address.rpartition(":")[2]))
+            require_free(int(served.address.rpartition(":")[2]))
         assert caught.value.kind == "port-in-use"
         logdir = str(contest / "profile_data")
         _pywrap_profiler_plugin.trace(served.address, logdir, "", True, 300, 3, {})
@@ -116,10 +115,10 @@ def test_captures_come_through_jaxs_server_and_snapshots_of_a_cpu_are_said_to_be
         (device,) = reading.read(place.paths).devices
         assert device.executions
         with pytest.raises(RatchetError, match="a CPU's does not") as caught:
-            next(profile_server.snapshots(served, 1, 0.01, lambda number: f"snapshot-{number}"))
+            next(snapshots(served, 1, 0.01, lambda number: f"snapshot-{number}"))
         assert caught.value.kind == "no-snapshot"
     assert not (contest / "profile_data" / "plugins" / "profile" / "snapshot-0").exists()
-    profile_server.require_free(int(served.address.rpartition(":")[2]))
+    require_free(int(served.address.rpartition(":")[2]))
 
 
 def test_a_window_of_steps_of_a_running_kernel_is_captured(contest: Path) -> None:
@@ -127,10 +126,7 @@ def test_a_window_of_steps_of_a_running_kernel_is_captured(contest: Path) -> Non
     window = StepsWindow(
         first=3, last=5, mode="TRACE_COMPUTE", profile_directory=logdir, session="kernel-profile-window"
     )
-    with (
-        exported(kernel(contest), 1, silent) as program,
-        profile_server.serving(program, profile_server.free_port(), window) as served,
-    ):
+    with exported(kernel(contest), 1, silent) as program, serving(program, free_port(), window) as served:
         folder = served.capture_folder()
     assert folder.name == "kernel-profile-window"
     (device,) = reading.read(tuple(folder.glob("*.xplane.pb"))).devices
@@ -140,7 +136,7 @@ def test_a_window_of_steps_of_a_running_kernel_is_captured(contest: Path) -> Non
 
 @pytest.mark.slow
 def test_a_served_kernel_stops_cleanly_at_ctrl_c(contest: Path) -> None:
-    words = ["profile", "--serve", str(profile_server.free_port()), "--warmup", "1", "--quiet"]
+    words = ["profile", "--serve", str(free_port()), "--warmup", "1", "--quiet"]
     process = subprocess.Popen(
         [sys.executable, "-m", "harness", *words],
         cwd=contest,
@@ -188,21 +184,7 @@ def test_a_kernel_that_does_not_trace_is_a_known_error_and_leaves_no_capture(con
 
 def test_a_capture_bears_the_number_of_the_newest_attempt_with_this_kernel() -> None:
     ours, other = hashlib.sha256(b"ours").hexdigest(), hashlib.sha256(b"other").hexdigest()
-    rows = tuple(
-        Row(
-            number=number,
-            kind="experiment",
-            outcome="reject",
-            failure_kind="",
-            hypothesis="",
-            source="simulated",
-            chip="v5e",
-            key_digest="",
-            kernel_sha256=digest,
-            fingerprint="",
-        )
-        for number, digest in enumerate((ours, ours, other), 1)
-    )
+    rows = tuple(line(number, "", kernel_sha256=digest) for number, digest in enumerate((ours, ours, other), 1))
     assert session_label(Candidate(text=b"ours"), rows, "profile") == "0002-profile"
     assert session_label(Candidate(text=b"new"), rows, "profile") == "kernel-profile"
 

@@ -1,28 +1,23 @@
 """`XPROF_URL`: runs of a real XProf server on the loopback give the same as their files; and the limits of a server."""
 
-import contextlib
 import gzip
-import http.server
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
+from analyses import printed
 from capture_examples import cpu_run, four_devices_run, one_device_run
 from memory_examples import memory_run
-from xprof_serving import serving
+from xprof_serving import answering, serving
 
 from harness.shell.main import main
 from harness.workbench import xprof_server
 from harness.workbench.profiles.remote import URL_VARIABLE, Remote, source
 
 pytestmark = pytest.mark.long
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-MFU = ("--gbs", "8", "--seq", "1024", "--flops-per-token", "1e6")
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +43,7 @@ def address(logdir: Path) -> Iterator[str]:
 
 def printed_tables(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
     """The tables of `xprof`, by name."""
-    capsys.readouterr()
-    assert main(["xprof", *words, "--json"]) == 0
-    return {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    return {table["name"]: table for table in printed(capsys, "xprof", *words)}
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -93,15 +86,9 @@ def test_a_servers_run_says_what_its_file_says(
 @pytest.mark.parametrize(
     "command",
     [
-        ["framework-ops"],
-        ["breakdown"],
-        ["mfu", *MFU],
-        ["overlap"],
-        ["roofline"],
-        ["utilization"],
-        ["steps"],
-        ["lines"],
+        *([name] for name in ("framework-ops", "breakdown", "overlap", "roofline", "utilization", "steps", "lines")),
         ["scopes"],
+        ["mfu", "--gbs", "8", "--seq", "1024", "--flops-per-token", "1e6"],
         ["graph", "--op", "fusion.5"],
     ],
     ids=lambda command: command[0],
@@ -154,36 +141,10 @@ def test_another_server_is_told_from_xprof(
     assert "[no-" in refused(capsys, "ops", "one-device")
 
 
-@contextlib.contextmanager
-def answering(
-    code: int, body: bytes, bodies: Mapping[str, bytes] = NOTHING, headers: Mapping[str, str] = NOTHING
-) -> Iterator[tuple[str, list[str]]]:
-    """A server that answers `body` to all requests except those in `bodies`, and the list of requests."""
-    asked: list[str] = []
-
-    class Same(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            body_sent = bodies.get(self.path.partition("?")[0].rpartition("/")[2], body)
-            self.send_response(code)
-            for name, value in {**headers, "Content-Length": str(len(body_sent))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body_sent)
-
-        def log_message(self, format: str, *words: object) -> None:
-            """Nothing on stderr."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Same) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-
-
 def test_a_server_sends_nobody_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        answering(200, b"[]") as (other, asked),
-        answering(302, b"over there", headers={"Location": other}) as (named, _),
+        answering(lambda _: (200, b"[]")) as (other, asked),
+        answering(lambda _: (302, b"over there"), {"Location": other}) as (named, _),
     ):
         monkeypatch.setenv(URL_VARIABLE, named)
         assert "302 Found: over there [no-answer]" in refused(capsys, "ops", "one-device")
@@ -196,7 +157,7 @@ def test_what_a_server_breaks_off_or_says_too_much_of_is_refused(
 ) -> None:
     monkeypatch.setenv("RATCHET_MAX_FILE_BYTES", "1000")
     for body, sentence in ((gzip.compress(b"[]")[:-4], "begins as gzip and breaks off"), (bytes(1001), "[too-large]")):
-        with answering(code, body) as (named, _):
+        with answering(lambda _, body=body: (code, body)) as (named, _):  # type: ignore[misc]
             monkeypatch.setenv(URL_VARIABLE, named)
             assert sentence in refused(capsys, "ops", "one-device")
 
@@ -209,7 +170,7 @@ def test_another_answer_than_xprofs_is_one_sentence(
     trace: bytes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bodies = {"runs": b'["run"]', "hosts": b'[{"hostname": "host"}]'}
-    with answering(200, trace, bodies) as (address, _):
+    with answering(lambda path: (200, bodies.get(path.partition("?")[0].rpartition("/")[2], trace))) as (address, _):
         monkeypatch.setenv(URL_VARIABLE, address)
         sentence = refused(capsys, "ops", "run")
     assert "[no-answer]" in sentence
@@ -230,7 +191,7 @@ def storage(logdir: Path) -> Iterator[str]:
     """A cloud's storage on this machine that lists the files of the log directory."""
     names = [path.relative_to(logdir).as_posix() for path in logdir.rglob("*") if path.is_file()]
     body = json.dumps({"kind": "storage#objects", "items": [{"name": name, "size": "1"} for name in names]})
-    with answering(200, body.encode(), headers={"Content-Type": "application/json"}) as (address, _):
+    with answering(lambda _: (200, body.encode()), {"Content-Type": "application/json"}) as (address, _):
         yield address
 
 

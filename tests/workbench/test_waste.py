@@ -1,7 +1,5 @@
 """Work that does nothing useful: its kinds and bytes by hand, from HLO and from captures; how full a matrix unit is."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +7,11 @@ from typing import Any
 import pytest
 from analyses import waste
 from analysis_examples import capture, device, op
-from capture_examples import one_device_run
+from capture_examples import profiled
 
 from harness.hardware import chip
 from harness.hlo import parse
-from harness.records import Table
-from harness.sandbox import environment
+from harness.records import Capture, Table
 from harness.workbench.hlo import matrix_fill
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables
@@ -88,17 +85,13 @@ def test_a_module_without_waste_says_so() -> None:
 def test_the_total_of_a_capture_by_category_and_text() -> None:
     copied = "%copy.1 = f32[512,1024]{1,0:T(8,128)} copy(f32[512,1024]{0,1:T(8,128)} %param.4)"
     padded = "%add.1 = f32[1024,64]{1,0:T(8,128)} add(f32[1024,64]{1,0:T(8,128)} %p.1, f32[1024,64]{1,0:T(8,128)} %p.2)"
-    captured = capture(
-        device(
-            [
-                (op("copy.1", "data formatting", copied), 0.0, 30.0),
-                (op("add.1", "non-fusion elementwise", padded), 30.0, 20.0),
-                (op("transpose.1", "transpose"), 50.0, 10.0),
-                (op("fusion.1", "loop fusion"), 60.0, 40.0),
-            ]
-        )
-    )
-    total, _ = waste(replace(captured, paths=()))
+    ran = [
+        (op("copy.1", "data formatting", copied), 0.0, 30.0),
+        (op("add.1", "non-fusion elementwise", padded), 30.0, 20.0),
+        (op("transpose.1", "transpose"), 50.0, 10.0),
+        (op("fusion.1", "loop fusion"), 60.0, 40.0),
+    ]
+    total, _ = waste(replace(capture(device(ran)), paths=()))
     wasted = rows(total)
     assert wasted["copy"]["seconds"] == pytest.approx(30e-6)
     assert wasted["copy"]["hbm_bytes"] == 2 * 512 * 1024 * 4
@@ -107,17 +100,13 @@ def test_the_total_of_a_capture_by_category_and_text() -> None:
     assert wasted["together"]["share"] == pytest.approx(0.5)
 
 
-def test_the_capture_of_one_device(tmp_path: Path) -> None:
-    total, lines = waste(reading.read((one_device_run(tmp_path),)))
+def test_the_capture_of_one_device(one_device: Capture) -> None:
+    total, lines = waste(one_device)
     assert rows(total)["together"]["seconds"] == pytest.approx(18e-6)
     assert rows(lines)["(no source given)"]["most"] == "copy.2"
 
 
 _PROGRAM = """
-import sys
-import jax
-import jax.numpy as jnp
-
 def f(x, buffer, at):
     turned = jax.lax.optimization_barrier(x.T)
     narrow = jax.lax.optimization_barrier(turned.astype(jnp.bfloat16))
@@ -125,26 +114,13 @@ def f(x, buffer, at):
 
 step = jax.jit(f)
 x, buffer = jnp.ones((1024, 1000)), jnp.ones((4096, 1000))
-jax.block_until_ready(step(x, buffer, 5))
-options = jax.profiler.ProfileOptions()
-options.python_tracer_level = 0
-with jax.profiler.trace(sys.argv[1], profiler_options=options):
-    for _ in range(3):
-        jax.block_until_ready(step(x, buffer, 5))
+call = lambda: step(x, buffer, 5)
 """
 
 
 @pytest.mark.slow
 def test_a_real_capture_names_casts_and_transposes_by_its_modules(tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(tmp_path)],
-        check=True,
-        env=environment.on_cpu(),
-        timeout=120,
-        capture_output=True,
-    )
-    (path,) = tmp_path.rglob("*.xplane.pb")
-    total, _ = waste(reading.read((path,)))
+    total, _ = waste(reading.read(profiled(tmp_path, _PROGRAM, "wasteful")))
     wasted = rows(total)
     assert wasted["transpose"]["hbm_bytes"] + wasted.get("cast", {"hbm_bytes": 0})["hbm_bytes"] >= 3 * 1024 * 1000 * 4
     assert 0 < wasted["together"]["share"] < 1

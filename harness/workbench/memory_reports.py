@@ -28,8 +28,7 @@ _LARGEST: Fields[ProgramAllocation] = (
     Field("operation", "from", lambda allocation: allocation.op_name.partition("[")[0]),
 )
 _IN_KERNEL: Fields[ProgramAllocation] = (
-    *(field for field in _LARGEST if field.name not in ("category", "operation")),
-    Field("operation", "from", lambda allocation: allocation.op_name.partition("[")[0]),
+    *(field for field in _LARGEST if field.name != "category"),
     Field("buffer", "what it is", lambda allocation: allocation.tag.partition(" The u8 ")[0], is_whole=True),
 )
 _REFUSED_REMEDY = {
@@ -122,15 +121,8 @@ def _out_of_memory(full: OutOfMemory, name: str) -> Table:
             f"The allocations below are {percent(named / full.used_bytes)} of this need; the compiler names no others."
         )
     fields, why = _IN_KERNEL if is_kernel else _LARGEST, " ".join((*notes, "The message names no allocation."))
-    return table_of(
-        "out_of_memory",
-        f"what did not fit into {space}, according to {name}",
-        "static",
-        fields,
-        full.largest,
-        notes,
-        why,
-    )
+    title = f"what did not fit into {space}, according to {name}"
+    return table_of("out_of_memory", title, "static", fields, full.largest, notes, why)
 
 
 def _refused(asked: Refused, name: str) -> Table:

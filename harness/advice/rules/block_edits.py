@@ -2,6 +2,7 @@
 
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, blocks, fits, grown_vmem
+from harness.advice.rules.rule import RuleCase
 from harness.records import Edit, Window
 
 # The largest key block of the best published attention kernels: with a larger one the tile of scores spills.
@@ -49,33 +50,36 @@ def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
     )
 
 
-def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit, ...]]:
-    """Advice on hiding the transfers of the inputs `names` behind arithmetic: words, knob, kind of change, edits.
+def fetch_ahead(seen: Observed, names: str, observation: str) -> RuleCase:
+    """The case of transfers of the inputs `names` that should hide behind arithmetic, without a bound on the gain.
 
     A BlockSpec of pl.pallas_call takes one or two buffers; an input's BlockSpec of pltpu.emit_pipeline takes more (jax
     0.10.2).
     """
+    knob: str = "buffers"
+    kind: Kind = "body"
+    edits: tuple[Edit, ...] = ()
+    larger = larger_key_block(seen) if seen.steps != 1 else None
+    grown = grown_vmem(seen, lambda window: 2.0 if window.buffers > 1 else 1.0)
     if seen.steps == 1:
         words = (
             f"leave {names} in HBM (a BlockSpec with memory_space=pl.ANY) and fetch the next part with "
             "pltpu.make_async_copy while the kernel computes with the current part: a grid of one step fetches whole "
             "blocks before it computes"
         )
-        return words, "buffers", "body", ()
-    larger = larger_key_block(seen)
-    if larger:
+    elif larger:
+        knob, kind, edits = "key block", "constants", (larger,)
         words = f"{raise_words(larger)}: each step then has more arithmetic to hide a transfer behind"
-        return words, "key block", "constants", (larger,)
-    grown = grown_vmem(seen, lambda window: 2.0 if window.buffers > 1 else 1.0)
-    if not seen.is_attention and grown <= seen.report.vmem_limit_bytes:
+    elif not seen.is_attention and grown <= seen.report.vmem_limit_bytes:
+        knob, kind, edits = "block", "constants", doubling_edits(seen)
         words = f"double the blocks of {names}: VMEM has room, and each transfer is then longer"
-        return words, "block", "constants", doubling_edits(seen)
-    words = (
-        f"fetch {names} further ahead (a pallas_call's BlockSpec takes at most two buffers): leave the arrays in "
-        "pl.ANY and walk them inside the kernel with pltpu.emit_pipeline, whose input BlockSpecs take "
-        "pipeline_mode=pl.Buffered(3), or with pltpu.make_async_copy into three slots of a scratch buffer"
-    )
-    return words, "buffers", "body", ()
+    else:
+        words = (
+            f"fetch {names} further ahead (a pallas_call's BlockSpec takes at most two buffers): leave the arrays in "
+            "pl.ANY and walk them inside the kernel with pltpu.emit_pipeline, whose input BlockSpecs take "
+            "pipeline_mode=pl.Buffered(3), or with pltpu.make_async_copy into three slots of a scratch buffer"
+        )
+    return RuleCase(observation=observation, suggestion=words, knob=knob, kind=kind, edits=edits)
 
 
 def walked_input(seen: Observed) -> tuple[Window, int] | None:

@@ -126,8 +126,6 @@ def around(seen: Observed) -> RuleCase | None:
         observation=f"{'; '.join(observations)} {seen.label}",
         suggestion=_how_to_avoid(seen, others, moves),
         gain=min(share, 1.0) if others else None,
-        gain_source=SCHEDULE,
-        knob="copies",
     )
 
 
@@ -239,7 +237,6 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
         suggestion=suggestion,
         # No count tells how long fewer, larger products would take.
         gain=None,
-        knob="matmuls",
         kind="constants" if misaligned else "body",
     )
 
@@ -263,7 +260,6 @@ def recomputed_exponentials(seen: Observed) -> RuleCase | None:
         else "keep each exponential as one value, and use that wherever it is needed",
         gain=_unexpected_share(seen, "EUP", expected, there),
         gain_source=SCHEDULE if seen.run else ROOFLINE,
-        knob="exp",
     )
 
 
@@ -302,7 +298,6 @@ def staged_reductions(seen: Observed) -> RuleCase | None:
         else "reduce the whole block once along one axis, instead of piece by piece",
         gain=_unexpected_share(seen, "XLU", expected, there),
         gain_source=SCHEDULE if seen.run else ROOFLINE,
-        knob="reductions",
     )
 
 
@@ -342,7 +337,6 @@ def padded_blocks(seen: Observed) -> RuleCase | None:
         suggestion=suggestion,
         gain=gain,
         gain_source=source,
-        knob=f"layout of {worst.name}",
     )
 
 
@@ -397,6 +391,4 @@ def step_mismatch(seen: Observed) -> RuleCase | None:
         if more
         else "make the grid's bounds constants: a grid whose bound is known only at run time is pipelined less well",
         gain=1 - seen.steps / ran if more else None,
-        gain_source=SCHEDULE,
-        knob="steps",
     )

@@ -83,7 +83,6 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
         suggestion=f"use smaller key blocks at the diagonal: walk {block} in pieces where the diagonal crosses it, and "
         "skip the pieces that are masked as a whole",
         gain=(1 - 1 / factor) * share,
-        gain_source=SCHEDULE,
         # More and shorter steps cost too.
         weight=0.5,
         knob="mask",
@@ -113,8 +112,6 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
         suggestion=f"stop the index maps of {keys.name} and {values.name} at the last block that the queries need "
         "(jnp.minimum(j, last)): a block is not fetched again while its index stays the same",
         gain=waited,
-        gain_source=SCHEDULE,
-        knob="fetched keys",
     )
 
 
@@ -148,7 +145,6 @@ def repeated_work(seen: Observed) -> RuleCase | None:
         gain=None if has_tables else gain,
         cost=gain,
         gain_source=SCHEDULE if seen.report.units else ROOFLINE,
-        knob="work",
     )
 
 
@@ -202,6 +198,7 @@ def one_core(seen: Observed) -> RuleCase | None:
         "dimension_semantics marks no axis as parallel",
         suggestion=f"name the axes whose steps do not depend on each other: {_semantics(call)}",
         gain=1 - 1 / cores,
+        gain_source=ROOFLINE,
         knob="semantics",
     )
 
@@ -224,6 +221,7 @@ def uneven_cores(seen: Observed) -> RuleCase | None:
         f"cores of a {seen.report.chip}: one core idles {percent(idle_share)} of the time",
         suggestion=f"choose a block that gives a parallel axis a multiple of {cores} steps",
         gain=idle_share,
+        gain_source=ROOFLINE,
         knob="semantics",
         kind="constants",
     )
@@ -270,7 +268,7 @@ def grid_order(seen: Observed) -> RuleCase | None:
         f"in the other order it would read {decimal(swapped, 'B', 2)}",
         suggestion=f"swap the axes of the grid, to {inner} x {outer}, and the arguments of the index maps with them",
         gain=max(0.0, ((report.memory_only_seconds or 0) - floor) / seen.seconds),
-        knob="grid order",
+        gain_source=ROOFLINE,
     )
 
 

@@ -1,7 +1,7 @@
 """Rules on several chips: waits for other chips that arithmetic could hide, and links that carry more than needed."""
 
 from harness.advice.observed import Observed
-from harness.advice.rules.rule import PIPELINING, SCALING_BOOK, SCHEDULE, RuleCase, rule
+from harness.advice.rules.rule import PIPELINING, SCALING_BOOK, RuleCase, rule
 from harness.units import decimal, percent, seconds
 
 _NOTABLE_SHARE = 0.10
@@ -38,8 +38,6 @@ def exposed_communication(seen: Observed) -> RuleCase | None:
         f"busiest link is busy for {seconds(busy)} {seen.label}",
         suggestion=suggestion,
         gain=1 - max(rest, busy) / seen.seconds,
-        gain_source=SCHEDULE,
-        knob="overlap",
     )
 
 
@@ -64,6 +62,4 @@ def uneven_links(seen: Observed) -> RuleCase | None:
         suggestion="send one half of each shard, or of each sum, one way round a ring of directly linked chips, and "
         "the other half the other way: on a slice of 2x2 that ring is 0, 1, 3, 2",
         gain=gain / seen.seconds,
-        gain_source=SCHEDULE,
-        knob="route",
     )

@@ -2,7 +2,7 @@
 
 from harness.advice.observed import Observed
 from harness.advice.rules.registers import computed_scores
-from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, RuleCase, rule
+from harness.advice.rules.rule import LEVERS, ROOFLINE, SCALING_BOOK, UTILISATION, RuleCase, rule
 from harness.judge.simulate.machine import machine_of
 from harness.records.cycle_breakdown import TRANSPOSED_PUSH
 from harness.units import count, percent
@@ -28,6 +28,7 @@ def both_high(seen: Observed) -> RuleCase | None:
         observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both high: near the ceiling {seen.label}",
         suggestion=f"expect to save at most {percent(seen.room)} of the time, by less traffic and less arithmetic",
         gain=seen.room,
+        gain_source=ROOFLINE,
         weight=0.25,
         knob="ceiling",
     )
@@ -57,8 +58,6 @@ def wide_operands(seen: Observed) -> RuleCase | None:
         f"{seen.simulated}: float32 values go into the MXU, in one pass or in several",
         suggestion=f"pass bfloat16 operands to the dot in {line}, with preferred_element_type=jnp.float32",
         gain=extra,
-        gain_source=SCHEDULE,
-        knob="dtype",
     )
 
 
@@ -115,8 +114,6 @@ def transposed_pushes(seen: Observed) -> RuleCase | None:
         suggestion=f"if that operand is a block of {' or '.join(names)}, transpose the array once outside the kernel "
         f"({names[-1]}.T), and contract its first axis in {line.file}:{line.line}",
         gain=min(1.0, seen.share(longer)),
-        gain_source=SCHEDULE,
-        knob="transposed operand",
     )
 
 
@@ -153,8 +150,6 @@ def half_filled(seen: Observed) -> RuleCase | None:
         "unit; the first matmul stays as it is",
         # One of the two matmuls would take `filled` times its present time.
         gain=busy / 2 * (1 - filled) if seen.run else None,
-        gain_source=SCHEDULE,
         # Two of three attempts lost (benchmarks/RULES.md).
         weight=0.5,
-        knob="transposed output",
     )

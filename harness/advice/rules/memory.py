@@ -2,10 +2,9 @@
 
 from collections import Counter
 
-from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, fits, times_read
 from harness.advice.rules.block_edits import doubling_edits, fetch_ahead
-from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, RuleCase, rule
+from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, ROOFLINE, SCALING_BOOK, UTILISATION, RuleCase, rule
 from harness.advice.score_block import score_block_bytes
 from harness.records import Edit, Window
 from harness.units import decimal, kibibytes, percent
@@ -56,7 +55,6 @@ def rereads(seen: Observed) -> RuleCase | None:
         suggestion=f"raise the query block (rows of {query.name}'s block, now {rows}) to {rows * factor}: {factor}x "
         "fewer re-reads",
         cost=_saving(seen, again, factor) or 0.0,
-        knob="query block",
         edits=(Edit(window=query.name, axis=-2, size=rows, new=rows * factor),),
     )
 
@@ -185,25 +183,13 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     if seen.steps == 1:
         return _waiting_for_copies(seen, observation)
     double = [window.name for window in seen.inputs if window.buffers == 2 and (window.fetches or 0) > 2]
-    advice: tuple[str, str, Kind, tuple[Edit, ...]] = (
-        "double the block, so that each transfer is longer and there are fewer of them",
-        "block",
-        "constants",
-        doubling_edits(seen),
-    )
+    # The only known bound is all time beyond that of the transfers at full bandwidth; the change alone may not save all
+    # of it.
     if double and seen.steps:
-        advice = fetch_ahead(seen, " and ".join(double))
-    suggestion, knob, kind, edits = advice
-    return RuleCase(
-        observation=observation,
-        suggestion=suggestion,
-        # The only known bound is all time beyond that of the transfers at full bandwidth; this change alone may not
-        # save all of it.
-        gain=None,
-        knob=knob,
-        kind=kind,
-        edits=edits,
-    )
+        return fetch_ahead(seen, " and ".join(double), observation)
+    suggestion = "double the block, so that each transfer is longer and there are fewer of them"
+    edits = doubling_edits(seen)
+    return RuleCase(observation=observation, suggestion=suggestion, knob="block", kind="constants", edits=edits)
 
 
 def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
@@ -218,6 +204,7 @@ def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
         suggestion=f"start the copies of {most} further ahead: one more slot in its scratch buffer, or smaller pieces, "
         "so that the first piece arrives sooner and transfers never pause",
         gain=1 - (seen.report.bandwidth_util or 0),
+        gain_source=ROOFLINE,
         knob="buffers",
         kind="body",
     )
@@ -245,7 +232,6 @@ def copies_one_by_one(seen: Observed) -> RuleCase | None:
         suggestion=f"start the next copies of {name} before you wait for the first: a copy that is waited for at once "
         "takes its whole latency",
         gain=share,
-        gain_source=SCHEDULE,
         knob="buffers",
     )
 
@@ -269,7 +255,6 @@ def wide_statistics(seen: Observed) -> RuleCase | None:
         f"{' x '.join(map(str, wide[0].shape))}",
         suggestion=f"keep one of the two as {rows} x 1: a column is broadcast where it is used",
         gain=share,
-        gain_source=SCHEDULE,
         # A column saves stores and costs broadcasts.
         weight=0.5,
         knob="scratch",

@@ -1,6 +1,7 @@
 """Rules on the pipeline of grid steps: bubbles, waits for transfers, fill and drain, steps too short or too few."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.advice.observed import Observed, grown_vmem
 from harness.advice.rules.block_edits import (
@@ -11,7 +12,7 @@ from harness.advice.rules.block_edits import (
     raise_words,
     walked_input,
 )
-from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, RuleCase, rule
+from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, ROOFLINE, TIMELINE, RuleCase, rule
 from harness.judge.simulate.several_chips import OTHER_CHIP
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import Edit
@@ -78,7 +79,6 @@ def bubbles(seen: Observed) -> RuleCase | None:
         # The gain of another body is unknown: it has another schedule and other registers. Splitting the block into two
         # pieces saved 0.3 of the bubbles in the median, and once more than all of them (benchmarks/RULES.md).
         gain=None if busy is None else 1 - busy,
-        gain_source=SCHEDULE,
         cost=share if busy is None else 1 - busy,
         edits=edits,
         weight=1.0 if edits else 0.3,
@@ -147,9 +147,7 @@ def dma_waits(seen: Observed) -> RuleCase | None:
     single = [window.name for window in seen.inputs if window.buffers == 1 and (window.fetches or 0) > 1]
     if single:
         suggestion = f"give {' and '.join(single)} two buffers (now one): nothing can be fetched into a buffer in use"
-        return RuleCase(
-            observation=observation, suggestion=suggestion, gain=share, gain_source=SCHEDULE, knob="buffers"
-        )
+        return RuleCase(observation=observation, suggestion=suggestion, gain=share, knob="buffers")
     changing = [window.name for window in seen.inputs if (window.fetches or 0) > 1]
     changing = [name for name in changing if name in waits] or changing
     # An operand of very few bytes is waited for only because its transfer queues behind others.
@@ -160,17 +158,8 @@ def dma_waits(seen: Observed) -> RuleCase | None:
         observation += "array) wait behind other transfers"
         changing = large
     names = " and ".join(changing) or ("the inputs" if seen.steps == 1 else "the inputs that change every step")
-    suggestion, knob, kind, edits = fetch_ahead(seen, names)
-    return RuleCase(
-        observation=observation,
-        suggestion=suggestion,
-        gain=None if edits else share,
-        cost=share,
-        gain_source=SCHEDULE,
-        knob=knob,
-        kind=kind,
-        edits=edits,
-    )
+    case = fetch_ahead(seen, names, observation)
+    return replace(case, gain=None if case.edits else share, cost=share)
 
 
 def _share_of_bytes(seen: Observed, name: str) -> float:
@@ -314,6 +303,7 @@ def one_step(seen: Observed) -> RuleCase | None:
         suggestion=f"split the work into {_FEW_STEPS + 2} or more steps along an axis whose blocks are independent",
         # With n steps the first fetch and the last write of a block stay exposed.
         gain=share * (1 - 1 / (_FEW_STEPS + 2)),
+        gain_source=ROOFLINE,
         knob="fewer steps",
     )
 
@@ -338,7 +328,6 @@ def small_call(seen: Observed) -> RuleCase | None:
         f"ops: {len(seen.run.ops)}) {seen.simulated}",
         suggestion=suggestion,
         gain=launch * (1 - 1 / calls) if calls > 1 else launch,
-        gain_source=SCHEDULE,
         knob="calls",
         kind="body" if calls > 1 else None,
     )

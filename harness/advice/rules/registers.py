@@ -1,7 +1,7 @@
 """Rules on vector registers: spills, jumps of spills between attempts, passes over the scores that cause spills."""
 
 from harness.advice.observed import Observed
-from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, RuleCase, rule
+from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, RuleCase, rule
 from harness.advice.score_block import SCORE_BLOCK
 from harness.records import Edit, Row
 from harness.units import count, decimal, percent, seconds
@@ -51,7 +51,6 @@ def spill_cliff(seen: Observed) -> RuleCase | None:
         suggestion=f"go back to the block sizes of attempt {last.number} and change something else",
         gain=1 - last.seconds / seen.seconds,
         gain_source=f"attempt {last.number}",
-        knob="back",
     )
 
 
@@ -75,7 +74,6 @@ def pass_over_scores(seen: Observed) -> RuleCase | None:
                 suggestion="if it is the softmax scale, multiply it into q before the first matmul instead: a block of "
                 "q has fewer values than its scores",
                 gain=share * spared,
-                gain_source=SCHEDULE,
                 knob="scores",
             )
     return None
@@ -142,7 +140,6 @@ def spills(seen: Observed) -> RuleCase | None:
         suggestion=suggestion,
         gain=gain,
         edits=edits,
-        gain_source=SCHEDULE,
         weight=0.25 if few else 0.5,
         knob=knob,
         kind="constants" if kind == "constants" else "body",

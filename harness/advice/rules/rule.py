@@ -40,16 +40,16 @@ class RuleCase:
     once (benchmarks/RULES.md). `edits` change block sizes as advised. `cost` is the share of the time that the observed
     cause takes now: it ranks a case whose gain is not known.
 
-    `knob` names the thing that is changed: among cases with the same knob only the strongest is reported. `kind`
-    overrides the rule's kind of change. `weight` is the share of the gain or cost that counts in the ranking: less than
-    1 if the bound on the gain is loose, or if many attempts that followed the advice lost. `comes_first` marks a case
-    that makes all other advice pointless.
+    `knob` names the thing that is changed, if other rules change it too: among cases with the same knob only the
+    strongest is reported. `kind` overrides the rule's kind of change. `weight` is the share of the gain or cost that
+    counts in the ranking: less than 1 if the bound on the gain is loose, or if many attempts that followed the advice
+    lost. `comes_first` marks a case that makes all other advice pointless.
     """
 
     observation: str
     suggestion: str
     gain: float | None = None
-    gain_source: str = ROOFLINE
+    gain_source: str = SCHEDULE
     knob: str = ""
     kind: Kind | None = None
     weight: float = 1.0

@@ -6,7 +6,7 @@ which `next` gives it, are in loop/when_to_stop.py.
 
 from harness.advice.observed import Observed
 from harness.advice.rules.matrix import SATURATED_MXU
-from harness.advice.rules.rule import GAP, PRACTICE, SCALING_BOOK, XPROF, RuleCase, rule
+from harness.advice.rules.rule import GAP, PRACTICE, ROOFLINE, SCALING_BOOK, XPROF, RuleCase, rule
 from harness.judge.verdict.roofline import SMALL_GAP
 from harness.units import decimal, percent, seconds
 
@@ -29,6 +29,7 @@ def saturated(seen: Observed) -> RuleCase | None:
         suggestion=f"stop tuning blocks, at most {percent(left)} is left; only less work or a narrower dtype goes "
         "further",
         gain=left,
+        gain_source=ROOFLINE,
         knob="ceiling",
         comes_first=True,
     )
@@ -53,6 +54,7 @@ def memory_floor(seen: Observed) -> RuleCase | None:
         suggestion="stop tuning blocks; only fewer bytes save time (a narrower dtype, or fusion with the operation "
         "before or after)",
         gain=1 - (report.bandwidth_util or 0),
+        gain_source=ROOFLINE,
         knob="ceiling",
         comes_first=True,
     )
@@ -84,6 +86,7 @@ def small_gap(seen: Observed) -> RuleCase | None:
         f"is at {seconds(floor)} {seen.label}",
         suggestion=suggestion,
         gain=seen.room,
+        gain_source=ROOFLINE,
         knob="ceiling",
         comes_first=True,
     )
@@ -107,6 +110,5 @@ def plateau(seen: Observed) -> RuleCase | None:
         "the roofline",
         suggestion="change the kind of idea: `results` lists the earlier attempts, and the report shows where the time "
         "goes",
-        knob="plateau",
         comes_first=True,
     )

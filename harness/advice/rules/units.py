@@ -4,7 +4,7 @@ from harness.advice.observed import Observed
 from harness.advice.rules.block_edits import SHORT_STEP_SECONDS, doubling_edits, larger_key_block, raise_words
 from harness.advice.rules.matrix import SATURATED_MXU
 from harness.advice.rules.registers import pass_over_scores, score_registers
-from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, RuleCase, rule
+from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, UTILISATION, RuleCase, rule
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import LineTime
 from harness.units import percent
@@ -41,10 +41,8 @@ def cross_lane(seen: Observed) -> RuleCase | None:
         suggestion="compute the scores transposed (K Q^T), so that maximum and sum run along the second-to-last "
         "axis: plain vector operations",
         gain=share,
-        gain_source=SCHEDULE,
         # Both products change with the scores: three of four attempts lost (benchmarks/RULES.md).
         weight=0.5,
-        knob="transposed scores",
     )
 
 
@@ -146,9 +144,7 @@ def vector_bound(seen: Observed) -> RuleCase | None:
             suggestion, knob = "compute only once each value that a whole row or column shares", "vector work"
     # Removed operations free only their own slots if the rest of the schedule stays as it is.
     gain = valu * min(1.0, fewer / per_value) if per_value else None
-    return RuleCase(
-        observation=f"{observation} {seen.simulated}", suggestion=suggestion, gain=gain, gain_source=SCHEDULE, knob=knob
-    )
+    return RuleCase(observation=f"{observation} {seen.simulated}", suggestion=suggestion, gain=gain, knob=knob)
 
 
 @rule(
@@ -177,7 +173,6 @@ def exp_bound(seen: Observed) -> RuleCase | None:
         + seen.unless_exp2,
         # The change saves one of the vector operations that the hottest line does for each exponential.
         gain=share / max(2.0, sum(hottest.units.values()) / hottest.exponentials),
-        gain_source=SCHEDULE,
         # Two of five attempts lost (benchmarks/RULES.md).
         weight=0.5,
         knob="exp2",
@@ -209,10 +204,8 @@ def divisions(seen: Observed) -> RuleCase | None:
         )
         + "if that is done already and the tolerance allows it, try pl.reciprocal(..., approx=True)",
         gain=share,
-        gain_source=SCHEDULE,
         # One division has to stay, and the line may do other work.
         weight=0.5,
-        knob="division",
     )
 
 

@@ -1,6 +1,5 @@
 """Places of captures, their names, the pruning of old ones, and the list of runs."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from analyses import printed
 from capture_examples import corrupt_run, one_device, run_folder, serialized
 from evidence_examples import evidence, statement
 from ledger_fixtures import attempt
@@ -44,6 +44,12 @@ def contest(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """An empty folder of captures."""
+    return kept_captures.make_folder(tmp_path / PROFILE_DATA)
+
+
 def test_every_way_to_name_a_capture_finds_it(contest: Path) -> None:
     data = contest / PROFILE_DATA
     run = data / "plugins" / "profile" / "0005-profile-aaaaaaaa"
@@ -76,9 +82,6 @@ def test_a_source_that_is_named_is_the_one_that_is_meant(contest: Path) -> None:
     written(data, "0004-profile-eeeeeeee", 1)
     assert resolve("4", contest).name == "0004-simulated-v5e"
     assert resolve("4:measured", contest).name == "0004-profile-eeeeeeee"
-    with pytest.raises(RatchetError, match=r"no simulated capture.*; its captures are 0005-profile-aaaaaaaa") as caught:
-        resolve("5:simulated", contest)
-    assert caught.value.kind == "no-profile"
 
 
 def test_the_programs_of_a_suite_have_captures_of_their_own(contest: Path) -> None:
@@ -91,8 +94,7 @@ def test_the_programs_of_a_suite_have_captures_of_their_own(contest: Path) -> No
     assert resolve("0006-full-simulated-v5e", contest).attempt == 6
 
 
-def test_simulated_runs_take_no_room_from_captured_ones(tmp_path: Path) -> None:
-    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_simulated_runs_take_no_room_from_captured_ones(data: Path) -> None:
     for number in range(1, kept_captures.KEPT_RUNS + 3):
         written(data, f"{number:04d}-simulated-v5e", 1000 - number)
     captured = written(data, "kernel-profile-bbbbbbbb", 5000)
@@ -108,25 +110,27 @@ def test_a_file_outside_a_log_directory_is_a_capture_too(tmp_path: Path) -> None
     assert resolve(str(tmp_path), tmp_path / "elsewhere").paths == (path,)
 
 
-def test_an_attempt_without_a_capture_says_what_to_do(contest: Path) -> None:
-    with pytest.raises(RatchetError, match=r"ratchet\.sh timeline 7") as caught:
-        resolve("7", contest)
-    assert caught.value.kind == "no-profile"
-
-
-def test_nothing_there_and_nonsense_are_errors_that_say_what_was_expected(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("what", "error", "kind", "sentence"),
+    [
+        ("7", RatchetError, "no-profile", r"ratchet\.sh timeline 7"),
+        ("5:simulated", RatchetError, "no-profile", r"no simulated capture.*; its captures are 0005-profile-aaaaaaaa"),
+        ("nonsense", UsageError, "no-such-place", r"the number of an attempt .*; got 'nonsense'"),
+        ("gs://bucket/logs", UsageError, "remote-profile", "gcloud storage cp"),
+    ],
+)
+def test_nothing_there_and_nonsense_are_errors_that_say_what_was_expected(
+    what: str, error: type[RatchetError], kind: str, sentence: str, contest: Path
+) -> None:
+    with pytest.raises(error, match=sentence) as caught:
+        resolve(what, contest)
+    assert caught.value.kind == kind
     with pytest.raises(RatchetError, match=r"ratchet\.sh profile") as caught:
-        resolve(None, tmp_path)
+        resolve(None, contest / "elsewhere")
     assert caught.value.kind == "no-profile"
-    with pytest.raises(UsageError, match=r"the number of an attempt .*; got 'nonsense'"):
-        resolve("nonsense", tmp_path)
-    with pytest.raises(UsageError, match="gcloud storage cp") as caught:
-        resolve("gs://bucket/logs", tmp_path)
-    assert caught.value.kind == "remote-profile"
 
 
-def test_pruning_keeps_the_newest_those_of_champions_and_what_is_not_the_ratchets(tmp_path: Path) -> None:
-    data = tmp_path / PROFILE_DATA
+def test_pruning_keeps_the_newest_those_of_champions_and_what_is_not_the_ratchets(data: Path) -> None:
     for number in range(1, 26):
         written(data, f"{number:04d}-paired-0000{number:04d}", 1000 - number)
     kept = (written(data, "2026_11_21_16_47_23", 5000), written(data, "mine", 5000))
@@ -138,8 +142,7 @@ def test_pruning_keeps_the_newest_those_of_champions_and_what_is_not_the_ratchet
     assert kept_captures.prune(data, {1, 2}) == ()
 
 
-def test_runs_and_dumps_keep_to_a_size_and_those_of_champions_go_last(tmp_path: Path) -> None:
-    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_runs_and_dumps_keep_to_a_size_and_those_of_champions_go_last(data: Path) -> None:
     for number in range(1, 7):
         written(data, f"{number:04d}-paired-0000{number:04d}", 1000 - number)
         dump = data / f"{number:04d}" / "dumps" / "0-final_bundles.txt"
@@ -184,40 +187,23 @@ def recorded(number: int, *dumps: str) -> Attempt:
 
 
 SCRATCH = (
-    "sweep/000",
-    "sweep/001",
-    "edits/000",
-    "bisect/abc",
-    "bisect/attempt-3",
-    "ablate/0003",
-    "revoke/0003",
-    "replay/0003",
-    "replay/0003-champion",
-    "diff-0",
-    "diff-1",
-    "judge",
-    "champion",
-    "new",
-    "attack/work",
-    "0004-champion",
-    "0004-failed",
-    "0001-simulated-v5e.trace.json.gz",
-    "0002-1f2e3d4c.perfetto.json.gz",
+    *("sweep/000", "sweep/001", "edits/000", "bisect/abc", "bisect/attempt-3", "ablate/0003", "revoke/0003"),
+    *("replay/0003", "replay/0003-champion", "diff-0", "diff-1", "judge", "champion", "new", "attack/work"),
+    *("0004-champion", "0004-failed", "0001-simulated-v5e.trace.json.gz", "0002-1f2e3d4c.perfetto.json.gz"),
     "answers/show.json",
 )
 
 
 @pytest.mark.parametrize("name", ["mine.trace.json.gz", "before-the-fix.perfetto.json.gz"])
-def test_timelines_that_somebody_named_otherwise_stay(name: str, tmp_path: Path) -> None:
-    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_timelines_that_somebody_named_otherwise_stay(name: str, data: Path) -> None:
     mine, _ = left(data, name, 100), left(data, "0009", 50)
     assert kept_captures.prune(data, set(), kept_bytes=1) == ()
     assert mine.exists()
 
 
 @pytest.mark.parametrize("link", ["plugins", "plugins/profile", "more"])
-def test_runs_behind_a_link_are_somebody_elses(link: str, tmp_path: Path) -> None:
-    elsewhere, data = tmp_path / "elsewhere", kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_runs_behind_a_link_are_somebody_elses(link: str, data: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
     runs = [written(elsewhere, f"kernel-{number:08d}", 1000 - number) for number in range(kept_captures.KEPT_RUNS + 5)]
     (data / link).parent.mkdir(exist_ok=True)
     (data / link).symlink_to(elsewhere / link if link.startswith("plugins") else elsewhere)
@@ -227,8 +213,7 @@ def test_runs_behind_a_link_are_somebody_elses(link: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", SCRATCH)
-def test_whatever_a_command_leaves_counts_and_goes_when_it_is_old(name: str, tmp_path: Path) -> None:
-    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_whatever_a_command_leaves_counts_and_goes_when_it_is_old(name: str, data: Path) -> None:
     old, newer = left(data, name, 100), left(data, "0009", 50)
     assert kept_captures.prune(data, set(), kept_bytes=20) == ()
     assert kept_captures.prune(data, set(), kept_bytes=19) == (name,)
@@ -236,15 +221,13 @@ def test_whatever_a_command_leaves_counts_and_goes_when_it_is_old(name: str, tmp
     assert newer.exists()
 
 
-def test_the_oldest_goes_first_whichever_command_left_it(tmp_path: Path) -> None:
-    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_the_oldest_goes_first_whichever_command_left_it(data: Path) -> None:
     for age, name in enumerate(SCRATCH):
         left(data, name, age)
     assert kept_captures.prune(data, set(), kept_bytes=45) == SCRATCH[4:]
 
 
-def test_what_can_be_gone_on_with_stays(tmp_path: Path) -> None:
-    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_what_can_be_gone_on_with_stays(data: Path) -> None:
     attempts = [
         left(data, name, 100)
         for name in ("tune.journal", "report.html", "attack/1a2b3c4d-7.json", "mine", "sweep.json", "plots", "00ab")
@@ -263,8 +246,7 @@ def test_what_can_be_gone_on_with_stays(tmp_path: Path) -> None:
         ("profile_data/0003/a/dumps", "profile_data/0003/b/dumps"),
     ],
 )
-def test_what_the_champions_record_names_is_never_removed(dumps: tuple[str, ...], tmp_path: Path) -> None:
-    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_what_the_champions_record_names_is_never_removed(dumps: tuple[str, ...], data: Path, tmp_path: Path) -> None:
     files = [left(tmp_path, path.removesuffix("/dumps"), 1000) for path in dumps]
     run = written(data, "0007-paired-1f2e3d4c", 1000)
     for number in (5, 6, 8):
@@ -274,8 +256,7 @@ def test_what_the_champions_record_names_is_never_removed(dumps: tuple[str, ...]
 
 
 @pytest.mark.parametrize("dumps", ["profile_data", "/elsewhere/profile_data/0003/dumps", "..", ""])
-def test_a_record_that_names_no_dumps_of_the_folder_keeps_nothing_else(dumps: str, tmp_path: Path) -> None:
-    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_a_record_that_names_no_dumps_of_the_folder_keeps_nothing_else(dumps: str, data: Path) -> None:
     left(data, "0003", 1000)
     left(data, "judge", 100)
     assert kept_captures.prune(data, set(), recorded(7, dumps), kept_bytes=0) == ("0003",)
@@ -302,8 +283,7 @@ def test_nothing_is_removed_while_a_command_is_at_work(tmp_path: Path) -> None:
     assert kept_captures.prune(data, set(), kept_bytes=0) == ("judge",)
 
 
-def test_what_lies_behind_a_link_is_somebodys_own(tmp_path: Path) -> None:
-    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_what_lies_behind_a_link_is_somebodys_own(data: Path, tmp_path: Path) -> None:
     theirs = left(tmp_path / "elsewhere", "000", 100)
     (data / "sweep").symlink_to(tmp_path / "elsewhere")
     (data / "judge").symlink_to(theirs.parents[1])
@@ -312,8 +292,7 @@ def test_what_lies_behind_a_link_is_somebodys_own(tmp_path: Path) -> None:
     assert theirs.exists()
 
 
-def test_the_folder_is_one_that_git_passes_over(tmp_path: Path) -> None:
-    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
+def test_the_folder_is_one_that_git_passes_over(data: Path) -> None:
     assert (data / ".gitignore").read_text() == "*\n"
     (data / ".gitignore").write_text("mine\n")
     assert kept_captures.make_folder(data) == data
@@ -336,20 +315,12 @@ def test_list_runs_shows_every_run_and_says_which_cannot_be_read(
     contest: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corrupt_run(contest / PROFILE_DATA)
-    assert main(["xprof", "list-runs", "-C", str(contest), "--json"]) == 0
-    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    (table,) = printed(capsys, "xprof", "list-runs", "-C", str(contest))
     rows = {row["run"]: row for row in table["rows"]}
     assert len(rows) == 7
-    assert rows["0003-paired-1f2e3d4c"] | {"written": ""} == {
-        "run": "0003-paired-1f2e3d4c",
-        "written": "",
-        "attempt": 3,
-        "hosts": 1,
-        "devices": "1 TPU v6 lite",
-        "origin": "measured",
-        "files": 1,
-        "bytes": len(DATA),
-    }
+    name = "0003-paired-1f2e3d4c"
+    counts = {"attempt": 3, "hosts": 1, "devices": "1 TPU v6 lite", "files": 1, "bytes": len(DATA)}
+    assert rows[name] | {"written": ""} == {"run": name, "written": "", "origin": "measured", **counts}
     assert rows["corrupt"]["devices"] is None
     assert "not a complete profile" in table["notes"][0]
     assert main(["xprof", "list-runs", str(contest / PROFILE_DATA / "plugins" / "profile" / "corrupt" / "..")]) == 0

@@ -3,19 +3,17 @@
 The file lies beside the project and is not part of it; `host_offload` in capture_examples has the same properties.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from analyses import gaps, gaps_and_inside, ops, overview, steps_table, utilization, waste
-from capture_examples import OFFLOAD_RUNS, OFFLOADED_BYTES, host_offload_run
+from analyses import gaps, gaps_and_inside, named, ops, overview, printed, rows, steps_table, utilization, waste
+from capture_examples import OFFLOAD_RUNS, OFFLOADED_BYTES, REAL
 
 from harness.records import Capture, Table
-from harness.shell.main import main
-from harness.workbench.profiles import conversion, reading
+from harness.workbench.profiles import conversion, diagnosis, memory, reading
+from harness.workbench.profiles.database import database_of
 
-REAL = Path(__file__).parents[2] / ".." / "shared" / "captures" / "v6e_host_offload.xplane.pb"
 MS, US, NS = 1e-3, 1e-6, 1e-9
 needs_the_file = pytest.mark.skipif(not REAL.is_file(), reason=f"the capture of real TPUs, {REAL.name}, is not there")
 
@@ -28,17 +26,8 @@ def real() -> Capture:
 
 
 @pytest.fixture(scope="module")
-def offload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return host_offload_run(tmp_path_factory.mktemp("offload"))
-
-
-@pytest.fixture(scope="module")
-def made(offload: Path) -> Capture:
-    return reading.read([offload])
-
-
-def rows(table: Table) -> list[dict[str, Any]]:
-    return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
+def made(runs: dict[str, Path]) -> Capture:
+    return reading.read([runs["offload"]])
 
 
 def by(table: Table, key: str) -> dict[Any, dict[str, Any]]:
@@ -106,10 +95,34 @@ def test_hbms_bytes_are_not_the_hosts(real: Capture) -> None:
     assert moved == pytest.approx(25.77e12, rel=1e-4)
 
 
+def test_host_transfers_are_its_only_finding(real: Capture) -> None:
+    diagnosed = named(diagnosis.diagnose(real))
+    assert list(diagnosed) == ["checklist", "metrics", "findings", "remedies"]
+    first = rows(diagnosed["findings"])[0]
+    assert first["finding"] == "host transfers, exposed"
+    assert round(100 * first["share"], 1) == 96.5
+    assert "5.4 GB each at 28" in first["evidence"]
+    assert diagnosed["findings"].notes[0] == (
+        "96.5% of the time is host transfers, exposed: nothing else matters until that is smaller."
+    )
+
+
+def test_a_workspace_that_is_reserved_once_is_in_use_and_does_not_grow(real: Capture) -> None:
+    for row in rows(memory.diagnose(real)[0]):
+        assert row["actual_bytes"] == pytest.approx(21.4926e9, rel=1e-5)
+        assert row["actual_to_static"] == pytest.approx(1.0, abs=5e-4)
+        assert row["grown_bytes"] < 1000
+        assert row["reading"] == "in order"
+    assert memory.peak_of(real) == (pytest.approx(21.4927e9, rel=1e-5), "reserved + allocated")
+    query = "select min(at_seconds) from memory_levels where memory = 0 and reserved_bytes > 2e10"
+    ((reserved,),) = database_of(real).rows(query)
+    ((began,),) = database_of(real).rows("select min(start_seconds) from steps where device = 0")
+    # 0.3 ms before the first of the steps, for which it is.
+    assert (reserved, began) == pytest.approx((19.0172, 19.0175), abs=1e-4)
+
+
 def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    capsys.readouterr()
-    assert main(["hlo", *words, "--json"]) == 0
-    return {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    return {table["name"]: table for table in printed(capsys, "hlo", *words)}
 
 
 @needs_the_file
@@ -170,20 +183,9 @@ def test_a_clock_that_jumps_makes_no_step_uneven_and_no_gap(made: Capture) -> No
     assert seen["transfers not overlapped"] is None
 
 
-def test_ops_of_a_clock_that_jumps_are_xprofs(made: Capture, offload: Path) -> None:
-    theirs = {row["hlo_op_name"]: row for row in conversion.ask([offload], "hlo_stats")[0].rows}
-    ours = rows(ops(made)[0])
-    assert len(ours) == len(theirs) == 5
-    for row in ours:
-        their = theirs[row["operation"]]
-        assert row["self_seconds"] == pytest.approx(float(str(their["total_self_time"])) * US)
-        assert row["seconds"] == pytest.approx(float(str(their["total_time"])) * US)
-        assert (row["count"], row["category"]) == (their["occurrences"], their["category"])
-
-
 @pytest.mark.parametrize("analysis", [overview, gaps_and_inside])
 def test_transfers_stand_in_overview_and_gaps_with_the_links_own_time(analysis: Any, made: Capture) -> None:
-    shown = {table.name: table for table in analysis(made)}
+    shown = named(analysis(made))
     there, back = rows(shown["host_transfers"])
     assert (there["direction"], there["count"], there["bytes"]) == ("from the host", OFFLOAD_RUNS, OFFLOADED_BYTES)
     assert there["bytes_per_second"] == pytest.approx(OFFLOADED_BYTES / (189 * US))

@@ -116,8 +116,9 @@ class _Parts(ast.NodeTransformer):
                 self._compute_in(argument)
             value: ast.AST = self.visit(node.func.value)
             return value
-        if name in ("where", "select") and len(node.args) == 3 and self._is_mask(node.args[0]):
-            self.parts["mask"] += map(ast.dump, (node.args[0], node.args[2]))
+        condition = node.args[0] if len(node.args) == 3 and name in ("where", "select") else None
+        if condition is not None and (isinstance(condition, ast.Compare) or _names(condition) & self._masks):
+            self.parts["mask"] += map(ast.dump, (condition, node.args[2]))
             kept: ast.AST = self.visit(node.args[1])
             return kept
         if _CALLS.get(name) != "scratch":
@@ -187,9 +188,6 @@ class _Parts(ast.NodeTransformer):
     def _compute_in(self, node: ast.AST) -> None:
         named = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
         self.dtypes |= named & _DTYPES - {_OF_POSITIONS}
-
-    def _is_mask(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Compare) or bool(_names(node) & self._masks)
 
 
 def _take_apart(text: str) -> _Parts:

@@ -134,7 +134,11 @@ def advise(
         first, key=lambda each: (each[0].weight * (each[1].gain or 0.0), each[0].weight), reverse=True
     ):
         suggested.setdefault((hint.rule, hint.suggestion), []).append((member, hint))
-    return tuple(_of_all(alike) for alike in suggested.values())
+    shared = []
+    for (best, hint), *others in suggested.values():
+        also = f" (and {', '.join(member.name for member, _ in others)})" if others else ""
+        shared.append(replace(hint, observation=f"{best.name}{also}: {hint.observation}"))
+    return tuple(shared)
 
 
 def with_advice(evidence: Evidence, report: Report, advice: tuple[Hint, ...]) -> Report:
@@ -148,12 +152,6 @@ def with_advice(evidence: Evidence, report: Report, advice: tuple[Hint, ...]) ->
 def _of_members(evidence: Evidence, report: Report) -> list[tuple[MemberReport, tuple[Hint, ...]]]:
     pairs = zip(evidence.named_members, report.members, strict=True)
     return [(member, diagnose.hints(evidence_of_member, member.report)) for (_, evidence_of_member), member in pairs]
-
-
-def _of_all(alike: list[tuple[MemberReport, Hint]]) -> Hint:
-    (first, hint), others = alike[0], ", ".join(member.name for member, _ in alike[1:])
-    also = f" (and {others})" if others else ""
-    return replace(hint, observation=f"{first.name}{also}: {hint.observation}")
 
 
 def row(attempt: Attempt, report: Report, key_digest: str) -> Row:

@@ -116,7 +116,10 @@ def vector_bound(seen: Observed) -> RuleCase | None:
     valu, eup = seen.slots("VALU"), seen.slots("EUP")
     if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
         return None
-    per_value = _vector_operations_per_score(seen)
+    # Vector operations per register of scores; None if their number is unknown or the kernel is not attention.
+    unit = next((unit for unit in seen.run.units if unit.name == "VALU"), None) if seen.run else None
+    scores = score_registers(seen)
+    per_value = unit.executed_slots / seen.chip.cores / scores if unit and scores else None
     fewer = 1
     if eup >= valu:
         observation = f"the transcendental unit (EUP) uses {percent(eup)} of its issue slots: exp binds"
@@ -250,10 +253,3 @@ def _busiest_line(seen: Observed) -> str:
     if not scores or line is None:
         return ""
     return f"{line.file}:{line.line} has {line.units.get('VALU', 0) / scores:.1f} of them"
-
-
-def _vector_operations_per_score(seen: Observed) -> float | None:
-    """Vector operations per register of scores, or None if the number is unknown or the kernel is not attention."""
-    unit = next((unit for unit in seen.run.units if unit.name == "VALU"), None) if seen.run else None
-    scores = score_registers(seen)
-    return unit.executed_slots / seen.chip.cores / scores if unit and scores else None

@@ -21,10 +21,11 @@ _OF_ENV_FILE = re.compile(rf"^\s*({_NAME})=(.*)$")
 
 def as_shell(text: str, is_watched: Callable[[str], bool]) -> str:
     """The text with each line that sets a watched variable rewritten for a shell; all lines keep their numbers."""
-    is_env_file = _is_env_file(text)
+    lines = text.splitlines()
+    stated = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    is_env_file = not text.startswith("#!") and bool(stated) and all(_OF_ENV_FILE.match(line) for line in stated)
     rewritten: list[str] = []
     waiting = 0
-    lines = text.splitlines()
     for number, line in enumerate(lines):
         if waiting:
             rewritten.append("")
@@ -78,9 +79,3 @@ def _words(text: str) -> list[str]:
         return shlex.split(text, comments=True)
     except ValueError:
         return text.split()
-
-
-def _is_env_file(text: str) -> bool:
-    """True if every line sets a variable, is a comment or is empty, and at least one sets a variable."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    return not text.startswith("#!") and bool(lines) and all(_OF_ENV_FILE.match(line) for line in lines)

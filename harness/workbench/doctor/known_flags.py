@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.hardware import DEFAULT_CHIP, chip
-from harness.records.doctor import Answers, Known, Setting, Settings
+from harness.records.doctor import Answers, Known, Settings
 from harness.sandbox import confinement, environment
 from harness.workbench.doctor.settings import is_watched
 
@@ -54,8 +54,9 @@ def ask_libraries(settings: Settings) -> Known:
     xla = _words(settings, "XLA_FLAGS")
     # Words without dashes are asked about as if they had dashes: libraries ignore such words, and the user may have
     # meant a flag.
+    lacking = [s for s in settings.settings if s.value is not None and not s.word.startswith("-")]
     bare, bare_xla = (
-        dict.fromkeys(f"--{s.word}" for s in settings.settings if s.variable == variable and _lacks_dashes(s))
+        dict.fromkeys(f"--{s.word}" for s in lacking if s.variable == variable and not is_watched(s.name))
         for variable in ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
     )
     tpu = [*_words(settings, "LIBTPU_INIT_ARGS"), *bare]
@@ -93,10 +94,6 @@ def _words(settings: Settings, variable: str) -> list[str]:
         else:
             words.append(setting.word)
     return list(dict.fromkeys(words))
-
-
-def _lacks_dashes(setting: Setting) -> bool:
-    return setting.value is not None and not setting.word.startswith("-") and not is_watched(setting.name)
 
 
 def _name(word: str) -> str:

@@ -106,8 +106,10 @@ def _facts(graph: Graph, instruction: Instruction) -> Table:
         add("fusion", f"{instruction.fusion_kind}: {_FUSIONS.get(instruction.fusion_kind, 'an unknown kind')}")
     add("calls", instruction.target)
     for role, name in instruction.called:
-        body = graph.computations.get(name)
-        add("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else _unseen_words(name)}")
+        # The name of a computation whose body is missing may tell what it is.
+        kind, body = named_kind(name), graph.module.by_name.get(name)
+        unseen = f"not given here; by its name a {kind}" if kind else "not given here: its FLOPs are unknown"
+        add("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else unseen}")
     for matmul in matmuls(graph, instruction):
         add("matmul", _matmul_words(graph, matmul))
     for place, operand in enumerate(instruction.operands[:_SHOWN]):
@@ -139,12 +141,6 @@ def _facts(graph: Graph, instruction: Instruction) -> Table:
     add("source", instruction.source)
     add("passed over", ", ".join(instruction.other_attributes))
     return table("operation", instruction.name or "the operation", "static", "fact=what;reading=says", rows)
-
-
-def _unseen_words(name: str) -> str:
-    """Words on a computation whose body is missing, from its name."""
-    kind = named_kind(name)
-    return f"not given here; by its name a {kind}" if kind else "not given here: its FLOPs are unknown"
 
 
 def _holds(body: Computation) -> str:

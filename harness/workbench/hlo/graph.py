@@ -31,7 +31,6 @@ class Graph:
     """
 
     module: Module
-    computations: dict[str, Computation] = field(default_factory=dict)
     instructions: dict[tuple[str, str], Instruction] = field(default_factory=dict)
     users: dict[tuple[str, str], list[Instruction]] = field(default_factory=dict)
     runs: dict[str, int | None] = field(default_factory=dict)
@@ -46,7 +45,6 @@ class Graph:
 
     def __post_init__(self) -> None:
         for computation in self.module.computations:
-            self.computations[computation.name] = computation
             for instruction in computation.instructions:
                 self._homes[id(instruction)] = computation
                 self.instructions[computation.name, instruction.name] = instruction
@@ -82,7 +80,7 @@ class Graph:
         return [
             (instruction, count)
             for name, count in self.runs.items()
-            for instruction in self.computations[name].instructions
+            for instruction in self.module.by_name[name].instructions
         ]
 
     def home(self, instruction: Instruction) -> Computation:
@@ -130,7 +128,7 @@ class Graph:
     def inside(self, instruction: Instruction, role: CallRole = "calls") -> Computation | None:
         """The computation that a fusion or an asynchronous call runs as a part of itself, or one in another role."""
         names = instruction.computations(role)
-        return self.computations.get(names[0]) if names else None
+        return self.module.by_name.get(names[0]) if names else None
 
     def _refuse_circles(self) -> None:
         """Raises RatchetError `bad-hlo` for recursion, or for a value that depends on itself.
@@ -142,7 +140,7 @@ class Graph:
             for computation in self.module.computations
         }
         order = _sort_by_links(calls, "computations")
-        self._callees_first = tuple(self.computations[name] for name in order if name in self.computations)
+        self._callees_first = tuple(self.module.by_name[name] for name in order if name in self.module.by_name)
         for computation in self.module.computations:
             uses: dict[str, set[str]] = {}
             for instruction in computation.instructions:
@@ -168,7 +166,7 @@ class Graph:
     def _add(self, name: str, runs: int | None) -> None:
         before = self.runs.get(name, 0)
         total = None if runs is None or before is None else before + runs
-        if name in self.computations:
+        if name in self.module.by_name:
             self.runs[name] = None if total is not None and total > _MOST_RUNS else total
 
 

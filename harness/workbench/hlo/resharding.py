@@ -189,13 +189,10 @@ def _use(
         inner = graph.using(parameter)
         if inner and all(taker.opcode in _CUTS and taker.operands[0].name == parameter.name for taker in inner):
             return "cut"
-    return "elements" if user.opcode == "fusion" or _is_alike(graph, user, number) else ""
-
-
-def _is_alike(graph: Graph, user: Instruction, number: int) -> bool:
-    """True if the result has the operand's dimensions, which suggests an element-wise operation."""
+    # If the result has the operand's dimensions, the operation is probably element-wise.
     before, after = graph.operand_shape(user, number), _array(user)
-    return isinstance(before, Array) and after is not None and before.dimensions == after.dimensions
+    is_alike = isinstance(before, Array) and after is not None and before.dimensions == after.dimensions
+    return "elements" if user.opcode == "fusion" or is_alike else ""
 
 
 def _side(graph: Graph, product: Instruction, number: int) -> int | None:

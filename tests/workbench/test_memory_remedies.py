@@ -1,9 +1,9 @@
 """Recomputed activations of a training step, and the saving of remedies: a v5e's buffer assignments of both."""
 
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
+from analyses import named, rows
 from memory_examples import STEP
 
 from harness.records import Table
@@ -24,15 +24,7 @@ MODEL = Transformer(batch=1, sequence=TOKENS, layers=LAYERS, width=WIDTH, hidden
 def diagnosed() -> dict[str, Tables]:
     """The diagnosis of each file, by table."""
     paths = {name: next(FOLDER.glob(f"layers-{name}-v5e-*.hlo_proto.pb.gz")) for name in ("kept", "recomputed")}
-    return {name: tables(path) for name, path in {**paths, "step": STEP}.items()}
-
-
-def tables(path: Path) -> Tables:
-    return {table.name: table for table in memory.diagnose(read([path]))}
-
-
-def rows(table: Table) -> list[dict[str, Any]]:
-    return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
+    return {name: named(memory.diagnose(read([path]))) for name, path in {**paths, "step": STEP}.items()}
 
 
 @pytest.mark.long

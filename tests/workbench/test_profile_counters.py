@@ -1,29 +1,21 @@
 """`xprof counters`: the hardware's counters of a capture as XProf reads them, and captures that have none."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import xprof
-from analyses import steps_table
-from capture_examples import counters_run, cpu_run, one_device_run
+from analyses import rows, steps_table
+from capture_examples import profiled
 
-from harness.records import Table
-from harness.sandbox import environment
+from harness.records import Capture
 from harness.workbench.profiles import conversion
 from harness.workbench.profiles.counters import counters
 from harness.workbench.profiles.reading import read
 
 
-def rows(table: Table) -> list[dict[str, object]]:
-    return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
-
-
 @pytest.mark.long
-def test_units_and_counters_are_added_up_over_samples(tmp_path: Path) -> None:
-    path = counters_run(tmp_path)
-    units, counts = counters(read([path]))
+def test_units_and_counters_are_added_up_over_samples(runs: dict[str, Path]) -> None:
+    units, counts = counters(read([runs["counters"]]))
     busy = {row["name"]: (row["achieved_fraction"], row["busiest_fraction"]) for row in rows(units)}
     # XProf counts 8 cycles for a product whose left side comes from registers, 4 for another.
     assert busy["MXU0"] == (pytest.approx((50 + 25) * 8 / 1500), pytest.approx(50 * 8 / 1000))
@@ -44,12 +36,11 @@ def test_units_and_counters_are_added_up_over_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_numbers_are_those_of_xprofs_own_page(tmp_path: Path) -> None:
-    path = counters_run(tmp_path)
-    theirs = conversion.ask([path], "perf_counters")[0].rows
+def test_the_numbers_are_those_of_xprofs_own_page(runs: dict[str, Path]) -> None:
+    theirs = [float(str(row["Value"])) for row in conversion.ask([runs["counters"]], "perf_counters")[0].rows]
     assert len(theirs) == 7
-    readable = sum(float(str(row["Value"])) for row in theirs if float(str(row["Value"])) < 2**63)
-    assert sum(float(str(row["count"])) for row in rows(counters(read([path]))[1])) == readable
+    _, counts = counters(read([runs["counters"]]))
+    assert sum(row["count"] for row in rows(counts)) == sum(value for value in theirs if value < 2**63)
 
 
 def test_the_ids_are_those_of_the_installed_xprof() -> None:
@@ -58,21 +49,19 @@ def test_the_ids_are_those_of_the_installed_xprof() -> None:
 
 
 @pytest.mark.long
-def test_a_capture_without_counters_says_how_to_get_them(tmp_path: Path) -> None:
-    for table in counters(read([one_device_run(tmp_path)])):
+def test_a_capture_without_counters_says_how_to_get_them(one_device: Capture) -> None:
+    for table in counters(one_device):
         assert not table.rows
         assert "tpu_enable_periodic_counter_sampling" in table.why_empty
 
 
 @pytest.mark.slow
-def test_neither_has_a_cpu_any(tmp_path: Path) -> None:
-    assert all(not table.rows for table in counters(read([cpu_run(tmp_path)])))
+def test_neither_has_a_cpu_any(runs: dict[str, Path]) -> None:
+    assert all(not table.rows for table in counters(read([runs["cpu"]])))
 
 
 _ANNOTATED = """
-import sys, time
-import jax
-import jax.numpy as jnp
+import time
 
 @jax.profiler.annotate_function
 def load_batch():
@@ -80,29 +69,17 @@ def load_batch():
 
 step = jax.jit(lambda x: x @ x)
 x = jnp.ones((64, 64))
-step(x).block_until_ready()
-options = jax.profiler.ProfileOptions()
-options.python_tracer_level = 0
-options.session_id = "annotated"
-with jax.profiler.trace(sys.argv[1], profiler_options=options):
-    for number in range(3):
-        with jax.profiler.StepTraceAnnotation("train", step_num=number):
-            load_batch()
-            step(x).block_until_ready()
+call = lambda: load_batch() or step(x)
 """
 
 
 @pytest.mark.slow
 def test_an_annotated_function_is_what_the_host_did(tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-c", _ANNOTATED, str(tmp_path)], check=True, env=environment.on_cpu(), capture_output=True
-    )
-    (path,) = (tmp_path / "plugins" / "profile" / "annotated").glob("*.xplane.pb")
-    host = rows(steps_table(read([path]))[2])
+    host = rows(steps_table(read(profiled(tmp_path, _ANNOTATED, "annotated")))[2])
     assert host[0]["period"] == "load_batch"
-    assert float(str(host[0]["share"])) > 0.5
+    assert host[0]["share"] > 0.5
 
 
-def test_the_host_is_to_name_its_own_functions(tmp_path: Path) -> None:
-    host = steps_table(read([one_device_run(tmp_path)]))[2]
+def test_the_host_is_to_name_its_own_functions(one_device: Capture) -> None:
+    host = steps_table(one_device)[2]
     assert "jax.profiler.annotate_function" in " ".join((*host.notes, host.why_empty))

@@ -102,7 +102,8 @@ def show_blocks(
     if attempt.revocation:
         yield from revocation(attempt.revocation)
     yield named("Run", f"{attempt.started} to {attempt.finished}, contest {attempt.contest}")
-    yield named("Judged against", _judged_against(attempt))
+    champion = f"attempt {attempt.champion.attempt}" if attempt.champion else "no champion"
+    yield named("Judged against", f"{champion}, at commit {attempt.judged_against[:12]}")
     versions = [f"jax {key.jax}", f"jaxlib {key.jaxlib}", f"libtpu {key.libtpu or 'none'}", f"Python {where.python}"]
     yield named_items("Versions", versions)
     yield named_items("Machine", [where.machine, where.platform])
@@ -125,11 +126,6 @@ def _certificates(evidence: Evidence) -> Iterator[str]:
                 f"{of_member}the checked program is the program compiled for {certificate.platform}, "
                 f"{certificate.sha256[:16]}: {operations}, {primitives}"
             )
-
-
-def _judged_against(attempt: Attempt) -> str:
-    champion = f"attempt {attempt.champion.attempt}" if attempt.champion else "no champion"
-    return f"{champion}, at commit {attempt.judged_against[:12]}"
 
 
 def _findings(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from harness.records import Cell, Table
 from harness.records.table import Origin, Unit
+from harness.render import tables as rendering
+from harness.render.layout import terminal_width
 from harness.shell.verb import Document, Outcome
 
 
@@ -37,17 +39,9 @@ def outcome_of(command: str, tables: Sequence[Table], shown: Sequence[Table] = (
     """The tables as the outcome of `command`; `shown`, if given, is printed instead of `tables`, except as JSON."""
     return Outcome(
         document=TablesDocument(command=command, tables=figures(tables)),
-        text=lambda: tables_text(shown or tables),
+        text=lambda: rendering.text(shown or tables, terminal_width()),
         exit_code=exit_code,
     )
-
-
-def tables_text(tables: Sequence[Table]) -> str:
-    """The tables for a terminal."""
-    from harness.render import tables as rendering
-    from harness.render.layout import terminal_width
-
-    return rendering.text(tables, terminal_width())
 
 
 def figures(tables: Iterable[Table]) -> tuple[TableFigures, ...]:

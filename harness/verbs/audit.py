@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from harness.shell.arguments import value_of
 from harness.shell.parser import Parser
-from harness.shell.tables import TABLES, outcome_of
-from harness.shell.verb import Outcome, Verb
+from harness.shell.tables import TABLES
+from harness.shell.verb import Verb
 from harness.workbench.profiles.places import SUFFIX
 
 
@@ -46,19 +46,3 @@ class Audit(Verb):
         # Published workflows write `flags --flags-file FILE`; it means the same as FILE alone.
         rest, file = value_of(words, "--flags-file")
         return super().parse(words if file is None else [file, *(rest[1:] if rest[:1] == ["flags"] else rest)])
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.hardware import chip
-        from harness.verbs.parts.flag_settings import settings_in
-        from harness.workbench.doctor import findings, known_flags
-        from harness.workbench.doctor.flag_rules import RuleSubject, audit
-
-        target = chip(arguments.chip) if arguments.chip else None
-        settings = settings_in(arguments.file)
-        is_capture = bool(arguments.file and arguments.file.endswith(SUFFIX))
-        (table, every), fails = audit(
-            RuleSubject(
-                settings, known_flags.ask_libraries(settings), target, tuple(arguments.symptom), is_capture=is_capture
-            )
-        )
-        return outcome_of("audit", (table, every), (findings.for_people(table), every), exit_code=1 if fails else 0)

@@ -1,13 +1,11 @@
 """The verb `results`: the table of all attempts, their times on one scale."""
 
-from argparse import Namespace
 from dataclasses import dataclass
 
-from harness.errors import UsageError
 from harness.records import Gain, Note, Scale, ScaledRow
-from harness.shell.arguments import BASELINE, at_least, command, say, since
+from harness.shell.arguments import at_least, since
 from harness.shell.parser import Parser
-from harness.shell.verb import Document, Outcome, Verb
+from harness.shell.verb import Document, Verb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,64 +54,3 @@ class Results(Verb):
         )
         parser.json("the attempts, their times on the scale and as recorded, and the notes as JSON")
         parser.flag("--csv", "print attempts and notes as CSV, one line for each")
-
-    def run(self, arguments: Namespace) -> Outcome:
-        from harness.ledger import table
-        from harness.loop.gain import calibration, gain
-        from harness.render.results import TableView, results_table, rows_of
-        from harness.render.results_csv import results_csv
-        from harness.units import quantity
-        from harness.verbs.parts import table_text
-        from harness.verbs.parts.context import recovered_ledger
-
-        if arguments.json and arguments.csv:
-            raise UsageError("usage", "expected --json or --csv, got both")
-        ledger = recovered_ledger(arguments)
-        scaled = table.scaled(ledger)
-        for sentence in scaled.skipped:
-            say(sentence)
-        wanted = table.Filter(
-            is_accepted=arguments.accepted,
-            is_best=arguments.best,
-            since=table_text.since(arguments.since, ledger, scaled),
-            text=arguments.grep,
-        )
-        lines = table.newest(table.chosen(scaled, table.lines(scaled, unfolded=arguments.all), wanted), arguments.limit)
-        progress = gain(scaled)
-        rows = tuple(row for row in scaled.rows if any(row is other for line in lines for other in rows_of(line)))
-        document = ResultsDocument(
-            scale=scaled.scale,
-            rows=rows[-arguments.limit :] if arguments.limit else rows,
-            champion=scaled.number,
-            gain=progress,
-            notes=scaled.notes,
-            skipped=scaled.skipped,
-        )
-
-        def text() -> str:
-            if arguments.csv:
-                return results_csv(document.rows, scaled.notes, scaled.number)
-            if not scaled.rows:
-                return f"no attempts yet: {command(BASELINE, arguments.directory)} makes the first"
-            shown = TableView(
-                rows=scaled.rows,
-                lines=lines,
-                champion=scaled.number,
-                gain=progress,
-                calibration=calibration([row.then for row in scaled.rows]),
-                has_then=arguments.then or (scaled.scale is not None and scaled.scale.timed < scaled.scale.accepted),
-                has_all=arguments.all,
-                again=command("rescale --all", arguments.directory),
-            )
-            no_match = (
-                ""
-                if lines
-                else f"none of {quantity(len(scaled.rows), 'attempt')} matches {table_text.filters(arguments)}\n"
-            )
-            return no_match + (
-                results_table(shown)
-                if wanted.is_narrow or arguments.all or arguments.limit
-                else table_text.on_a_screen(shown)
-            )
-
-        return Outcome(document=document, text=text)

@@ -11,10 +11,12 @@ from typing import Any, ClassVar, TypeAlias
 
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Table
+from harness.render import tables as rendering
+from harness.render.layout import terminal_width
 from harness.shell.arguments import at_least, directory, mesh_sizes, value_of
 from harness.shell.completers import attempts_and_files
 from harness.shell.parser import Parser, did_you_mean
-from harness.shell.tables import TableFigures, figures, tables_text
+from harness.shell.tables import TableFigures, figures
 from harness.shell.verb import Call, Document, Outcome, Verb
 from harness.workbench.profiles import places, remote
 from harness.workbench.profiles.classes import FRAMEWORK_CATEGORIES
@@ -431,7 +433,7 @@ class Xprof(Verb):
         if isinstance(answer, str):
             return Outcome(document=XprofDocument(command=words, text=answer), text=lambda: answer)
         document = XprofDocument(command=words, tables=figures(answer))
-        return Outcome(document=document, text=lambda: tables_text(answer) if answer else "")
+        return Outcome(document=document, text=lambda: rendering.text(answer, terminal_width()) if answer else "")
 
 
 def _named(words: Sequence[str]) -> tuple[str, list[str]]:

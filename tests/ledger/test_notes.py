@@ -12,7 +12,7 @@ from harness.ledger import Ledger, history, notes, packing
 from harness.ledger.fsck import audit
 from harness.records import CheckedChampion
 from harness.records.stored import SCHEMA
-from harness.verbs.parts.committing import committed
+from harness.verbs.parts.champions import _committed as committed
 
 pytestmark = pytest.mark.long
 

@@ -125,15 +125,11 @@ def moved_by(ratio: float) -> str:
     return change(ratio) if ratio < _MANY_TIMES else f"{count(ratio)} times"
 
 
-def milliseconds(value: float) -> str:
-    """Milliseconds without the unit, which the head of the column has; one digit more below 0.1 ms."""
-    return f"{1e3 * value:,.{3 if value >= 1e-4 else 4}f}"
-
-
 # Formats of the values of a row.
 _TEXTS: dict[str, Callable[[float], str]] = {
     "score": lambda value: f"{value:,.1f}",
-    "seconds": milliseconds,
+    # Milliseconds without the unit, which the head of the column has; one digit more below 0.1 ms.
+    "seconds": lambda value: f"{1e3 * value:,.{3 if value >= 1e-4 else 4}f}",
     "change": moved_by,
     "expected": moved_by,
     "util": percent,

@@ -1,15 +1,20 @@
-"""The flags that `audit` checks: from a launch script, from the environment, or from a capture."""
+"""The work of `audit`: the flags of a launch script, of the environment, or of a capture."""
 
 import os
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 from harness import reading_limits
 from harness.dumps import xplane
 from harness.errors import Limit, RatchetError
 from harness.files import refusals_in_words
+from harness.hardware import chip
 from harness.records.doctor import Settings
-from harness.workbench.doctor import settings
+from harness.shell.tables import outcome_of
+from harness.shell.verb import Outcome
+from harness.workbench.doctor import findings, known_flags, settings
+from harness.workbench.doctor.flag_rules import RuleSubject, audit
 from harness.workbench.profiles.places import SUFFIX
 
 # A launch script is written by a person, so it is short.
@@ -17,7 +22,17 @@ _SCRIPT_BYTES = 4 << 20
 _SCRIPT = Limit(counts="bytes in a launch script", most=_SCRIPT_BYTES, variable="RATCHET_MAX_SCRIPT_BYTES")
 
 
-def settings_in(file: str | None) -> Settings:
+def run(arguments: Namespace) -> Outcome:
+    target = chip(arguments.chip) if arguments.chip else None
+    flags = _settings_in(arguments.file)
+    is_capture = bool(arguments.file and arguments.file.endswith(SUFFIX))
+    (table, every), fails = audit(
+        RuleSubject(flags, known_flags.ask_libraries(flags), target, tuple(arguments.symptom), is_capture=is_capture)
+    )
+    return outcome_of("audit", (table, every), (findings.for_people(table), every), exit_code=1 if fails else 0)
+
+
+def _settings_in(file: str | None) -> Settings:
     """The flags of a file, of stdin (`-`), or of the environment (None). Raises RatchetError."""
     if file is None:
         return settings.of_environment(os.environ)

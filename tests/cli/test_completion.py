@@ -20,24 +20,19 @@ PROJECT = Path(__file__).parents[2]
 RMSNORM = PROJECT / "examples" / "rmsnorm"
 
 
-def completed(line: str, folder: Path = RMSNORM) -> list[str]:
-    """The words that bash's completion function offers at the end of `line`."""
+def completed(line: str, folder: Path = RMSNORM, name: str = "ratchet", **environment: str) -> list[str]:
+    """The words that bash's completion function of the program `name` offers at the end of `line`."""
     script = f"""
         ratchet() {{ {shlex.quote(sys.executable)} -m harness "$@"; }}
         eval "$(ratchet completion bash)"
         COMP_LINE={line!r} COMP_POINT={len(line)} COMP_TYPE=9 COMP_WORDS=({line}) COMP_WORDBREAKS=$' \\t\\n="'
         COMP_CWORD={len(line.split(" ")) - 1} COMPREPLY=()
-        words=($(complete -p ratchet))
-        ${{words[-2]}} ratchet
+        words=($(complete -p {name}))
+        ${{words[-2]}} {line.partition(" ")[0]}
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        capture_output=True,
-        text=True,
-    )
+    variables = {**os.environ, "PYTHONPATH": str(PROJECT), **environment}
+    done = subprocess.run(["bash", "-c", script], cwd=folder, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [word.strip() for word in done.stdout.splitlines() if word.strip()]
 
@@ -134,23 +129,7 @@ def test_a_shell_asks_this_program_whatever_is_typed(tmp_path: Path) -> None:
     stamp = Path(sys.prefix) / ".ratchet-stamp"
     if not stamp.is_file():
         pytest.skip("the environment was not set up by ratchet.sh")
-    line = "./ratchet.sh bis"
-    script = f"""
-        eval "$({shlex.quote(sys.executable)} -m harness completion bash)"
-        COMP_LINE={line!r} COMP_POINT={len(line)} COMP_TYPE=9 COMP_WORDS=({line}) COMP_CWORD=1 COMPREPLY=()
-        words=($(complete -p ratchet.sh))
-        ${{words[-2]}} ./ratchet.sh
-        printf '%s\n' "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(PROJECT), "RATCHET_ENVIRONMENT": str(place)},
-    )
-    assert done.stdout.strip() == "bisect"
+    assert completed("./ratchet.sh bis", tmp_path, "ratchet.sh", RATCHET_ENVIRONMENT=str(place)) == ["bisect"]
     assert not (tmp_path / "ran").exists()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from loop_fixtures import git, ratchet
+from narrowing import present
 
 from harness.advice.comparison import ComparedSide, compare
 from harness.candidate import Candidate
@@ -32,9 +33,7 @@ def line_of(comparison: Comparison, text: str) -> LinePair:
 def test_time_figures_and_cycles_are_those_of_the_records() -> None:
     before, after = side(3), side(4)
     (program,) = compare(before, after, "").programs
-    old, new = before.evidence.simulation, after.evidence.simulation
-    assert old is not None
-    assert new is not None
+    old, new = present(before.evidence.simulation), present(after.evidence.simulation)
     assert (program.before_seconds, program.after_seconds) == (old.seconds, new.seconds)
     assert program.time_ratio == pytest.approx(0.94575, abs=1e-5)
     figures = {pair.name: (pair.before, pair.after) for pair in program.figures}

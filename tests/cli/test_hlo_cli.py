@@ -19,6 +19,8 @@ pytestmark = pytest.mark.long
 HERE = Path(__file__).parents[1]
 SHIFTED = HERE / "fixtures/schedules/libtpu-0.0.50.1/v6e-shifted-2048/0-TLP-hlo.txt.gz"
 NORMALISED = HERE / "fixtures/schedules/libtpu-0.0.50.1/v6e-normalised-8192/0-TLP-hlo.txt.gz"
+# The first half of a module.
+CUT = (proto := modules("naive")[0].read_bytes())[: len(proto) // 2]
 SCATTER = (
     "%fusion.1 = bf16[8,1024,4096]{2,1,0:T(8,128)(2,1)} fusion(bf16[8,1024,8192]{2,1,0:T(8,128)(2,1)} %fusion.31), "
     "kind=kCustom, calls=%all-reduce-scatter.1"
@@ -138,12 +140,6 @@ def test_a_proto_reads_like_its_text(capsys: pytest.CaptureFixture[str], path: P
     assert relayout["name"] in printed_by(capsys, str(path))
 
 
-def test_an_operation_that_does_not_exist_has_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    error = mistaken(capsys, 2, str(NORMALISED), "--op", "%fusio")
-    assert "similar names: fusion" in error
-    assert "unknown-op" in error
-
-
 def test_dynamic_dimensions_are_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert "known only at run time: bytes are those of the bound" in printed_by(capsys, "f32[<=10,128]{1,0:T(8,128)}")
 
@@ -151,6 +147,7 @@ def test_dynamic_dimensions_are_bounds(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
+        ([str(NORMALISED), "--op", "%fusio"], 2, "similar names: fusion, fusion.1 [unknown-op]"),
         (["nowhere.txt"], 2, "expected a file, - for stdin"),
         (["f32[3,5]{1,0:T(2,2)"], 4, "expected HLO"),
         (["f32[3,5]{0}"], 4, "orders 1 dimensions, the shape has 2"),
@@ -170,19 +167,13 @@ def test_bad_requests(capsys: pytest.CaptureFixture[str], words: list[str], code
         (b"\x00\x01\x02", "expected a serialized HloModuleProto"),
         (gzip.compress(b"HloModule m", mtime=0)[:-4], "begins like a gzip file and cannot be unpacked"),
         (b"\xff\xfe" + bytes(64), "expected a serialized HloModuleProto"),
+        (CUT, "expected a serialized HloModuleProto or HloProto"),
     ],
 )
 def test_files_that_are_no_hlo(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: bytes, expected: str) -> None:
     path = tmp_path / "module"
     path.write_bytes(data)
     assert expected in mistaken(capsys, 4, str(path))
-
-
-def test_a_cut_proto_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "cut.pb"
-    data = modules("naive")[0].read_bytes()
-    path.write_bytes(data[: len(data) // 2])
-    assert "expected a serialized HloModuleProto or HloProto" in mistaken(capsys, 4, str(path))
 
 
 def test_a_capture_explains_its_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

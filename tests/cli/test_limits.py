@@ -2,14 +2,18 @@
 
 import gzip
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from narrowing import present
+from schedule_examples import NEWEST, unpack
 
 import harness
 from harness import reading_limits
@@ -20,7 +24,6 @@ from harness.workbench.hlo.graph import Graph
 pytestmark = pytest.mark.long
 
 PROJECT = Path(harness.__file__).parents[1]
-SCHEDULES = Path(__file__).parents[1] / "fixtures" / "schedules"
 # The most memory that a verb may take: a quarter above the limit, because checks come at intervals.
 MOST_BYTES = int(1.25 * (1 << 30))
 
@@ -101,15 +104,12 @@ def test_the_same_groups_in_many_places_are_listed_once() -> None:
     lines = (f"%a{place} = f32[8] all-reduce(%b), replica_groups=[1024,1024]<=[1048576]" for place in range(500))
     instructions = parse.module("\n".join(lines)).computations[0].instructions
     assert {id(instruction.groups) for instruction in instructions} == {id(instructions[0].groups)}
-    assert instructions[0].groups is not None
-    assert instructions[0].groups.size == 1024
+    assert present(instructions[0].groups).size == 1024
 
 
 def test_what_a_sharding_says_of_devices_is_not_listed() -> None:
     module = parse.module("%a = f32[8] parameter(0), sharding={devices=[100000,100000]<=[10000000000]}")
-    sharding = module.computations[0].instructions[0].sharding
-    assert sharding is not None
-    assert sharding.parts == (100000, 100000)
+    assert present(module.computations[0].instructions[0].sharding).parts == (100000, 100000)
 
 
 def test_a_variable_raises_a_limit_and_is_itself_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,13 +182,8 @@ def test_a_configuration_that_no_parser_follows_says_nothing(backend: str) -> No
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
     """A saved dump in which somebody edited the bound of a loop."""
-    folder = tmp_path / "dumps"
-    folder.mkdir()
-    for packed in (SCHEDULES / "libtpu-0.0.50.1" / "v5e-twice-1024").iterdir():
-        text = gzip.decompress(packed.read_bytes()).decode()
-        edited = text.replace("%s0_s11, 6 ", "%s0_s11, 2000000000 ") if "final_bundles" in packed.name else text
-        (folder / packed.stem).write_text(edited)
-    return folder
+    edit = partial(re.sub, "%s0_s11, 6 ", "%s0_s11, 2000000000 ")
+    return unpack(NEWEST, "v5e-twice-1024", tmp_path / "dumps", edit, where="2-first.*-final_bundles")
 
 
 def test_a_loop_that_does_not_end_runs_out_of_time_and_is_told_what_gives_it_more(endless: Path) -> None:
@@ -200,9 +195,8 @@ def test_a_loop_that_does_not_end_runs_out_of_time_and_is_told_what_gives_it_mor
 
 
 def test_a_number_of_more_digits_than_python_reads_is_refused_in_words(tmp_path: Path) -> None:
-    for packed in (SCHEDULES / "libtpu-0.0.50.1" / "v5e-planned-1024").iterdir():
-        text = gzip.decompress(packed.read_bytes()).decode()
-        (tmp_path / packed.stem).write_text(text.replace('loc("kernel.py":', f'loc("kernel.py":{"9" * 5000}'))
+    edit = partial(re.sub, r'(?<=loc\("kernel\.py":)', "9" * 5000)
+    unpack(NEWEST, "v5e-planned-1024", tmp_path, edit)
     process = ran("simulate", str(tmp_path), "--chip", "v5e")
     assert process.code == 4
     assert "a number of more digits than Python reads" in process.err
@@ -211,10 +205,7 @@ def test_a_number_of_more_digits_than_python_reads_is_refused_in_words(tmp_path:
 @pytest.mark.slow
 def test_a_table_that_xla_never_finishes_is_ended_from_outside(tmp_path: Path) -> None:
     """A loop in the module's own text runs in XLA, where the simulator's checks do not reach it."""
-    folder = tmp_path / "dumps"
-    folder.mkdir()
-    for packed in (SCHEDULES / "libtpu-0.0.50.1" / "v5e-planned-1024").iterdir():
-        (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
+    folder = unpack(NEWEST, "v5e-planned-1024", tmp_path / "dumps")
     (text,) = folder.glob("*TLP-hlo.txt")
     text.write_text(_with_a_loop(text.read_text()))
     process = ran("simulate", str(folder), "--chip", "v5e", RATCHET_MAX_SECONDS="1")

@@ -11,6 +11,7 @@ import pytest
 import schemas
 from evidence_examples import V5E, attempt, evidence
 from loop_fixtures import PROJECT, committed_contest, ratchet
+from narrowing import present
 from schedule_examples import NEWEST, unpack
 
 from harness.advice import report as reporting
@@ -79,8 +80,7 @@ def test_an_attempt_fits_its_form_and_what_is_missing_or_wrong_does_not() -> Non
 
 def test_a_number_that_is_not_finite_fits() -> None:
     candidate = evidence(2.16e-3)
-    assert candidate.latency is not None
-    candidate = replace(candidate, latency=replace(candidate.latency, seconds=float("nan")))
+    candidate = replace(candidate, latency=replace(present(candidate.latency), seconds=float("nan")))
     verdict = decide(candidate, None, None, Policy(), V5E)
     document = JudgeDocument(evidence=candidate, report=reporting.report(candidate, V5E), verdict=verdict)
     valid = validated("judge", json_text(DOCUMENTS["judge"], document))

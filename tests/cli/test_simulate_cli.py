@@ -22,6 +22,13 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return printed.err
 
 
+def document(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    """The document that the command prints."""
+    capsys.readouterr()
+    assert main([*words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
 def test_a_schedule_of_another_chip_is_refused_by_its_matrix_units(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,13 +66,10 @@ def test_contents_of_an_operand_give_a_table_driven_program_a_latency_a_timeline
     np.save(tmp_path / "counts.npy", np.array([3, 0, 1, 2, 0, 4, 5, 1], np.int32))
     words = [folder, "--chip", "v5e"]
     with_operand = [*words, "--operand", f"given_1_.1={tmp_path / 'counts.npy'}"]
-    assert main(["simulate", *words, "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["total_seconds"] is None
-    assert main(["simulate", *with_operand, "--json"]) == 0
-    simulated = json.loads(capsys.readouterr().out)
+    assert document(capsys, "simulate", *words, code=1)["total_seconds"] is None
+    simulated = document(capsys, "simulate", *with_operand)
     assert main(["whatif", *words, "-C", str(tmp_path)]) == 4
-    assert main(["whatif", *with_operand, "-C", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["seconds"] == simulated["total_seconds"]
+    assert document(capsys, "whatif", *with_operand, "-C", str(tmp_path))["seconds"] == simulated["total_seconds"]
     assert main(["timeline", *with_operand, "-C", str(tmp_path)]) == 0
     assert list((tmp_path / "profile_data").glob("*.trace.json.gz"))
     capsys.readouterr()
@@ -75,8 +79,7 @@ def test_contents_of_an_operand_give_a_table_driven_program_a_latency_a_timeline
 
 def test_the_json_says_what_the_text_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(unpack(NEWEST, "v5e-1024x512-2048", tmp_path))
-    assert main(["simulate", folder, "--chip", "v5e", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    answer = document(capsys, "simulate", folder, "--chip", "v5e")
     assert {"chip", "total_seconds", "plus_minus_seconds", "ops", "unknown"} <= set(answer)
     assert answer["chip"] == "v5e"
     assert answer["unknown"] == []
@@ -91,16 +94,14 @@ def test_operands_that_the_runtime_fetches_before_the_program_are_in_the_time_an
 ) -> None:
     """XLA's own product of two bfloat16 matrices of 1024 on a v6e."""
     folder = str(unpack("libtpu-0.0.42.1", "v6e-prefetched-1024", tmp_path / "prefetched"))
-    assert main(["simulate", folder, "--chip", "v6e", "--json"]) == 0
-    simulated = json.loads(capsys.readouterr().out)
+    simulated = document(capsys, "simulate", folder, "--chip", "v6e")
     # The transfer that begins before the program does: an operand of 2 MiB.
     fetch = (1 << 21) / chip("v6e").hbm_bytes_per_second
     assert simulated["total_seconds"] - simulated["profile_seconds"] > fetch
     assert main(["simulate", folder, "--chip", "v6e"]) == 0
     assert "a profile of the chip shows" in capsys.readouterr().out
     folder = str(unpack("libtpu-0.0.42.1", "v6e-128x256-2048", tmp_path / "own"))
-    assert main(["simulate", folder, "--chip", "v6e", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["profile_seconds"] is None
+    assert document(capsys, "simulate", folder, "--chip", "v6e")["profile_seconds"] is None
 
 
 def test_a_folder_above_the_schedules_is_told_where_they_are(
@@ -117,14 +118,12 @@ def test_a_function_that_xla_hands_to_the_sparse_core_has_a_time_on_the_tensorco
         "import jax.numpy as jnp\n\n\ndef counted(tiles):\n"
         "    return jnp.zeros(64, jnp.float32).at[tiles].add(1.0).astype(jnp.int32)\n"
     )
-    words = [f"{tmp_path}/counted.py:counted", "--chip", "v6e", "--arg", "s32[4096]", "--json"]
-    assert main(["simulate", *words]) == 1
-    handed = json.loads(capsys.readouterr().out)
+    words = ["simulate", f"{tmp_path}/counted.py:counted", "--chip", "v6e", "--arg", "s32[4096]"]
+    handed = document(capsys, *words, code=1)
     assert "--on-tensorcore" in handed["unknown"][0]
     least, most = handed["range_seconds"]
     assert 0 < least < most
-    assert main(["simulate", *words, "--on-tensorcore"]) == 0
-    kept = json.loads(capsys.readouterr().out)
+    kept = document(capsys, *words, "--on-tensorcore")
     assert kept["range_seconds"] is None
     assert kept["total_seconds"] > least
     assert main(["simulate", str(tmp_path), "--chip", "v6e", "--on-tensorcore"]) == 2
@@ -172,8 +171,7 @@ def simulated(
     program = folder / "asks.py"
     program.write_text(ASKS.format(asked=asked, setting=setting), encoding="utf-8")
     words = [word for argument in arguments for word in ("--arg", argument)]
-    assert main(["simulate", f"{program}:{function}", "--chip", "v5e", "--json", *words]) == 0
-    return json.loads(capsys.readouterr().out)
+    return document(capsys, "simulate", f"{program}:{function}", "--chip", "v5e", *words)
 
 
 def test_a_program_asks_for_its_device_by_any_name_and_when_it_is_imported(
@@ -183,9 +181,9 @@ def test_a_program_asks_for_its_device_by_any_name_and_when_it_is_imported(
     when_imported = f"assert {' == '.join(f'{name}.device_kind' for name in names)} == 'TPU v5 lite'"
     when_traced = f"[device for device in ({', '.join(names)}) if device.device_kind][-1]"
     # A type may be named as a jaxpr names it, too.
-    document = simulated(tmp_path, capsys, "doubled", "i32[2048,512]", asked=when_traced, setting=when_imported)
+    answer = simulated(tmp_path, capsys, "doubled", "i32[2048,512]", asked=when_traced, setting=when_imported)
     # Four steps of 512 rows: a copy in and out of each.
-    assert document["dma_transfers"] == 8
+    assert answer["dma_transfers"] == 8
 
 
 FLAGS = '"LIBTPU_INIT_ARGS", "--xla_tpu_scoped_vmem_limit_kib=32768"'
@@ -202,16 +200,16 @@ FLAGS = '"LIBTPU_INIT_ARGS", "--xla_tpu_scoped_vmem_limit_kib=32768"'
 def test_a_program_that_sets_flags_or_uses_a_device_when_it_is_imported_is_simulated(
     setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = simulated(tmp_path, capsys, "doubled", "f32[2048,512]", asked="jax.devices()[0]", setting=setting)
-    assert document["total_seconds"]
+    answer = simulated(tmp_path, capsys, "doubled", "f32[2048,512]", asked="jax.devices()[0]", setting=setting)
+    assert answer["total_seconds"]
 
 
 def test_arguments_that_a_jitted_function_gives_away_are_not_copied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("bf16[32768,1024]", "bf16[1024]")
-    document = simulated(tmp_path, capsys, "given_away", *arguments, asked="jax.devices()[0]")
-    assert document["hbm_written_bytes"] < 1 << 20
+    answer = simulated(tmp_path, capsys, "given_away", *arguments, asked="jax.devices()[0]")
+    assert answer["hbm_written_bytes"] < 1 << 20
 
 
 def test_contents_of_an_argument_are_given_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

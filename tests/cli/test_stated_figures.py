@@ -8,6 +8,7 @@ import fidelity_page
 import fidelity_statistics as statistics
 import pytest
 from loop_fixtures import PROJECT
+from narrowing import present
 
 from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.judge.verdict import roofline
@@ -97,10 +98,8 @@ def test_the_records_of_each_contest_follow_from_each_other(folder: Path) -> Non
 @pytest.mark.parametrize("folder", LOGS, ids=lambda folder: folder.name)
 def test_a_log_ends_with_the_time_of_the_champion_as_it_stands(folder: Path) -> None:
     """An older judge's words on a champion are history; the last section names what binds it now."""
-    log, champion = LOGS[folder], Ledger.open(folder).champion()
-    assert champion is not None
-    latency = roofline.latency_seconds(champion.evidence)
-    assert latency is not None
+    log, champion = LOGS[folder], present(Ledger.open(folder).champion())
+    latency = present(roofline.latency_seconds(champion.evidence))
     ending = log.read_text(encoding="utf-8").rpartition("\n## ")[2]
     stated = re.findall(r"\b(\d+(?:\.(\d+))?)\s(ms|us)\b", ending)
     scale = {"ms": 1e3, "us": 1e6}

@@ -6,16 +6,18 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import verb_examples
 from capture_examples import empty_run, one_device_run, truncated_run
 from device_commands import Commands, Device, no_gain, waited
 
 from harness.errors import RatchetError
-from harness.records.validation import MeasuredKernel, Validation, ValidationStep
+from harness.records.validation import MeasuredKernel, Validation
 from harness.render.sections import screen
-from harness.render.validation import page, validation_blocks
+from harness.render.validation import validation_blocks
 from harness.shell.main import main
 from harness.verbs.parts import validate as made
 
@@ -23,27 +25,7 @@ pytestmark = pytest.mark.long
 
 
 def validation(*kernels: MeasuredKernel) -> Validation:
-    step = ValidationStep(
-        name="A/A control",
-        shows="the same program again is no improvement",
-        command="./ratchet.sh judge",
-        outcome="not held",
-        seconds=3.2,
-        limit_seconds=180.0,
-        found="accept | <b>x0.9</b>",
-    )
-    return Validation(
-        chip="v6e",
-        source="measured",
-        device="TPU v6 lite",
-        versions="jax 0",
-        started="2026-01-01T00:00:00+00:00",
-        seconds=60.0,
-        minutes=30.0,
-        steps=(step,),
-        kernels=kernels,
-        archive="validate-v6e.tar.gz",
-    )
+    return replace(verb_examples.validation(), kernels=kernels)
 
 
 def kernel(name: str, measured: float | None, simulated: float | None) -> MeasuredKernel:
@@ -60,12 +42,6 @@ def test_the_simulators_error_is_of_the_kernels_that_have_both_times() -> None:
     assert "-5.0%" in text
     assert "1 not held" in text
     assert "is unknown" in screen(validation_blocks(validation(kernel("c", None, 1e-3))), 100)
-
-
-def test_a_page_shows_what_was_printed_as_text() -> None:
-    text = page(validation(kernel("a", 1e-3, 1.1e-3)))
-    assert "accept \\| &lt;b>x0.9&lt;/b>" in text
-    assert "- A/A control: `./ratchet.sh judge`" in text
 
 
 @pytest.mark.parametrize(
@@ -160,9 +136,8 @@ def test_a_report_of_the_tests_becomes_steps_and_kernels(tmp_path: Path) -> None
         ("lines DEEP", "not held", "the fixture broke"),
     ]
     assert steps[0].limit_seconds == 180
-    assert [
-        (timed_kernel.name, timed_kernel.measured_seconds, timed_kernel.simulated_seconds) for timed_kernel in kernels
-    ] == [("matmul", 1e-3, None)]
+    (timed,) = kernels
+    assert (timed.name, timed.measured_seconds, timed.simulated_seconds) == ("matmul", 1e-3, None)
 
 
 def test_no_report_is_no_page(tmp_path: Path) -> None:
@@ -193,9 +168,7 @@ def test_everything_holds_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture
     document = json.loads(capsys.readouterr().out)
     broken = {step["name"]: step["found"] for step in document["steps"] if step["outcome"] != "held"}
     assert broken == {}
-    assert {timed_kernel["name"] for timed_kernel in document["kernels"]} == {"attention", "matmul", "rmsnorm"}
-    assert all(
-        timed_kernel["measured_seconds"] and timed_kernel["simulated_seconds"] for timed_kernel in document["kernels"]
-    )
+    assert {timed["name"] for timed in document["kernels"]} == {"attention", "matmul", "rmsnorm"}
+    assert all(timed["measured_seconds"] and timed["simulated_seconds"] for timed in document["kernels"])
     with tarfile.open(tmp_path / "found.tar.gz") as archive:
         assert any(name.endswith(".xplane.pb") for name in archive.getnames())

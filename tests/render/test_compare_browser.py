@@ -1,12 +1,12 @@
 """Any two attempts compared on the page: the same figures and lines as `diff`, readable, and usable by keyboard."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browsing import TEXTS, contrast, launched, opened
+from browsing import TEXTS, contrast, opened
 from ledger_fixtures import NAIVE, new_repository, run_attempt
+from narrowing import present
 from playwright.sync_api import Browser, Page, expect
 from report_examples import storied, taken_apart
 
@@ -19,12 +19,6 @@ from harness.shell.main import main
 from harness.units import count
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as launched_browser:
-        yield launched_browser
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +90,11 @@ def test_lines_that_moved_stand_beside_their_like(browser: Browser, tmp_path: Pa
     contest = new_repository(tmp_path / "contest")
     ledger = Ledger.open(contest)
     before = taken_apart(2e-3)
-    assert before.simulation is not None
-    cycles = before.simulation.breakdown
-    assert cycles is not None
+    simulation = present(before.simulation)
+    cycles = present(simulation.breakdown)
     run_attempt(ledger, hypothesis="baseline", evidence=before)
     (contest / "kernel.py").write_bytes(b"# a new line\n" + NAIVE)
-    run = replace(before.simulation, breakdown=replace(cycles, lines=moved(cycles.lines)))
+    run = replace(simulation, breakdown=replace(cycles, lines=moved(cycles.lines)))
     run_attempt(ledger, "reject", hypothesis="other lines", evidence=replace(before, simulation=run))
     assert main(["report", "-C", str(contest)]) == 0
     (program,) = as_diff_has_it(ledger, 1, 2).programs

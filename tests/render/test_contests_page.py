@@ -1,12 +1,11 @@
 """The page and the picture over several contests: the records of their ledgers, the peers, and a readable page."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browsing import TEXTS, contrast, launched, opened
+from browsing import TEXTS, contrast, opened
 from evidence_examples import KEY, evidence
 from ledger_fixtures import NAIVE, PREPARE, git, run_attempt
 from loop_fixtures import PROJECT as PROJECT_FOLDER
@@ -68,12 +67,6 @@ def test_a_contest_that_is_called_as_the_page_has_one_of_its_own(repository: Pat
     assert "examples%2Brefitted%2B.html" in target.read_text(encoding="utf-8")
     assert "Contests of made" in target.read_text(encoding="utf-8")
     assert "Contests of made" not in own_page.read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as launched_browser:
-        yield launched_browser
 
 
 def test_each_contest_with_attempts_has_a_row_and_a_page(index: Path) -> None:

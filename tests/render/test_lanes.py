@@ -25,19 +25,12 @@ def packed(document: object) -> bytes:
 
 
 def spans_of(count: int, length: float, gap: float) -> bytes:
+    place_of_row = {"pid": 1, "tid": 1}
     events = [
-        {
-            "ph": "X",
-            "pid": 1,
-            "tid": 1,
-            "name": f"s{place}",
-            "cat": "issue",
-            "ts": place * (length + gap),
-            "dur": length,
-        }
-        for place in range(count)
+        {"ph": "X", **place_of_row, "name": f"s{number}", "cat": "issue", "ts": number * (length + gap), "dur": length}
+        for number in range(count)
     ]
-    name = {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": HOSTILE}}
+    name = {"ph": "M", **place_of_row, "name": "thread_name", "args": {"name": HOSTILE}}
     return packed({"traceEvents": [name, *events]})
 
 

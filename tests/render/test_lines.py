@@ -10,6 +10,7 @@ import pytest
 from breakdown_examples import CYCLES, breakdown
 from evidence_examples import KEY, V5E, attempt, evidence, failed, simulation
 from loop_fixtures import committed_contest, ratchet
+from narrowing import present
 from rich.cells import cell_len
 from schedule_examples import NEWEST, unpack
 
@@ -67,8 +68,7 @@ def test_the_lines_of_another_timing_input_are_those_of_its_run(tmp_path: Path) 
     judged = replace(evidence(1e-3), simulation=run, dump_directory="profile_data/0001/dumps")
     alone = with_input(tmp_path, judged, "attempt 1", "decode")
     assert [each.name for each in alone.runs] == ["decode"]
-    assert alone.breakdown is not None
-    assert alone.breakdown.lines
+    assert present(alone.breakdown).lines
     with pytest.raises(UsageError, match="expected one of mixed, decode"):
         with_input(tmp_path, judged, "attempt 1", "prefill")
 
@@ -130,8 +130,7 @@ def test_colour_is_a_second_signal_only() -> None:
 
 
 def test_shares_are_of_all_cycles_and_of_all_spilled_bytes() -> None:
-    shares = cycle_shares(replace(RUN, breakdown=breakdown()))
-    assert shares is not None
+    shares = present(cycle_shares(replace(RUN, breakdown=breakdown())))
     assert sum(part.fraction for part in shares.parts) == pytest.approx(1)
     assert [(part.name, part.fraction) for part in shares.parts[:3]] == [
         ("issuing", 0.8),
@@ -148,8 +147,7 @@ def test_shares_are_of_all_cycles_and_of_all_spilled_bytes() -> None:
     assert shares.spill_fraction == 0.075
     assert [(line.name, line.fraction) for line in shares.spill_lines] == [("kernel.py:5", 0.8), ("no line", 0.2)]
     unknown = cycle_shares(replace(RUN, breakdown=replace(breakdown(), steps=None)))
-    assert unknown is not None
-    assert unknown.spilled_bytes_per_step is None
+    assert present(unknown).spilled_bytes_per_step is None
 
 
 def test_a_run_that_was_not_taken_apart_has_no_shares() -> None:

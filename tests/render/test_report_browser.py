@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from browsing import TEXTS, Watched, contrast, launched, luminance, opened
+from browsing import TEXTS, Watched, contrast, luminance, opened
 from playwright.sync_api import Browser, Page, expect
 from report_examples import HOSTILE, storied, tuned_rows
 
@@ -19,12 +19,6 @@ from harness.shell.main import main
 from harness.verbs.parts import stories
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as launched_browser:
-        yield launched_browser
 
 
 @pytest.fixture(scope="module")

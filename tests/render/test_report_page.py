@@ -33,10 +33,23 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     return storied(tmp_path_factory.mktemp("ledger") / "contest")
 
 
+def with_four(folder: Path, **options: Any) -> tuple[Path, Ledger]:
+    """A contest with four attempts, and its ledger."""
+    contest = new_repository(folder, **options)
+    ledger = Ledger.open(contest)
+    four_attempts(ledger)
+    return contest, ledger
+
+
+def page_of(contest: Path) -> str:
+    """The page that `report` writes for the contest."""
+    assert main(["report", "-C", str(contest)]) == 0
+    return (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def page(ledger: Ledger) -> str:
-    assert main(["report", "-C", str(ledger.place.root)]) == 0
-    return (ledger.place.root / "profile_data" / "report.html").read_text(encoding="utf-8")
+    return page_of(ledger.place.root)
 
 
 def text_of(detail: dict[str, Any], part: str) -> str:
@@ -55,15 +68,13 @@ def test_what_people_wrote_is_no_markup(page: str) -> None:
 
 
 def test_a_text_of_megabytes_is_cut(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "made")
-    four_attempts(Ledger.open(folder))
+    folder, _ = with_four(tmp_path / "made")
     git(folder, "update-ref", "-d", "refs/ratchet/root/log")
     sizes = []
     for size in (0, 3_000_000):
         (record,) = (folder / "experiments").glob("0002-*.json")
         record.write_text(record.read_text().replace("idea 2", "idea 2" + "x" * size))
-        assert main(["report", "-C", str(folder)]) == 0
-        page = (folder / "profile_data" / "report.html").read_text(encoding="utf-8")
+        page = page_of(folder)
         sizes.append(len(page))
     shown = {row["id"]: row for row in overview(page)["rows"]}["2"]["hypothesis"]
     assert shown.endswith("xxx ... (2,800,006 more characters)")
@@ -150,8 +161,7 @@ def test_the_floor_is_the_larger_bound(page: str) -> None:
 def test_a_floor_of_traffic_says_what_it_counts(tmp_path: Path) -> None:
     ledger = Ledger.open(new_repository(tmp_path / "contest"))
     run_attempt(ledger, hypothesis="row by row", evidence=rowwise(0.9e-3))
-    assert main(["report", "-C", str(ledger.place.root)]) == 0
-    (group,) = overview((ledger.place.root / "profile_data" / "report.html").read_text(encoding="utf-8"))["groups"]
+    (group,) = overview(page_of(ledger.place.root))["groups"]
     tiles = {name: words for name, _, words in group["tiles"]}
     assert tiles["floor of the chip"].startswith("memory-only (every array once); the champion takes ")
 
@@ -160,9 +170,7 @@ def test_what_a_cpu_takes_stands_beside_no_floor(tmp_path: Path) -> None:
     ledger = Ledger.open(new_repository(tmp_path / "contest"))
     on_cpu = evidence(latency=Latency(source="measured cpu", seconds=4e-3, plus_minus_seconds=None))
     run_attempt(ledger, hypothesis="on a CPU", evidence=on_cpu, key=replace(KEY, source="measured cpu"))
-    assert main(["report", "-C", str(ledger.place.root)]) == 0
-    made = (ledger.place.root / "profile_data" / "report.html").read_text(encoding="utf-8")
-    (group,) = overview(made)["groups"]
+    (group,) = overview(page_of(ledger.place.root))["groups"]
     assert group["floor"] is None
     assert group["label"] == "measured cpu, says nothing about a TPU"
     assert "floor of the chip" not in [name for name, _, _ in group["tiles"]]
@@ -240,9 +248,7 @@ def test_a_timeline_is_linked_where_it_lies(ledger: Ledger, tmp_path: Path) -> N
 
 
 def test_a_plain_clone_shows_every_attempt_and_every_kernel(tmp_path: Path) -> None:
-    contest = new_repository(tmp_path / "contest")
-    original = Ledger.open(contest)
-    four_attempts(original)
+    contest, original = with_four(tmp_path / "contest")
     clone = plain_clone(contest, tmp_path / "clone")
     here, there = (read_all(copy.place, history.rows(copy.place)[0]) for copy in (original, clone))
     assert [entry.row.number for entry in there] == [1, 2, 3, 4]
@@ -252,17 +258,14 @@ def test_a_plain_clone_shows_every_attempt_and_every_kernel(tmp_path: Path) -> N
 
 
 def test_a_record_that_cannot_be_read_still_has_its_row(tmp_path: Path) -> None:
-    contest = new_repository(tmp_path / "contest")
-    ledger = Ledger.open(contest)
-    four_attempts(ledger)
+    contest, _ = with_four(tmp_path / "contest")
     clone = plain_clone(contest, tmp_path / "clone")
     path = next(clone.place.experiments_directory.glob("0003-*"))
     whole_file = path.read_bytes()
     # Its row can be read, and the rest is of another version.
     path.write_bytes(whole_file.replace(b'"contest":"root"', b'"contest":5'))
     git(clone.place.root, "commit", "-qam", "damaged by hand")
-    assert main(["report", "-C", str(clone.place.root)]) == 0
-    page = (clone.place.root / "profile_data" / "report.html").read_text(encoding="utf-8")
+    page = page_of(clone.place.root)
     attempt_details = details(page)["3"]
     assert "Only the row of this attempt is known" in attempt_details["missing"][0]
     assert "does not fit schema" in attempt_details["missing"][0]
@@ -270,24 +273,19 @@ def test_a_record_that_cannot_be_read_still_has_its_row(tmp_path: Path) -> None:
 
 
 def test_a_number_used_twice_has_two_addresses(tmp_path: Path) -> None:
-    contest = new_repository(tmp_path / "contest")
-    ledger = Ledger.open(contest)
-    four_attempts(ledger)
+    contest, ledger = with_four(tmp_path / "contest")
     path = next(ledger.place.experiments_directory.glob("0003-*"))
     text = path.read_text()
     sha = history.attempt(ledger.place, 3).kernel_sha256
     path.with_name("0003-elsewhere.json").write_text(text.replace(sha, "f" * 64))
-    assert main(["report", "-C", str(contest)]) == 0
-    page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
+    page = page_of(contest)
     names = [row["id"] for row in overview(page)["rows"]]
     assert len(names) == len(set(names)) == 5
     assert {name for name in names if name.startswith("3-")} == set(details(page)) - {"1", "2", "4"}
 
 
 def test_figures_that_are_not_finite_do_not_break_the_page(tmp_path: Path) -> None:
-    contest = new_repository(tmp_path / "contest")
-    ledger = Ledger.open(contest)
-    four_attempts(ledger)
+    contest, ledger = with_four(tmp_path / "contest")
     made = history.attempt(ledger.place, 4)
     odd = replace(made, verdict=replace(made.verdict, time_ratio=float("nan")))
     entry = Entry(id="4", row=replace(row_of(odd), score=float("inf")), attempt=odd)
@@ -296,8 +294,7 @@ def test_figures_that_are_not_finite_do_not_break_the_page(tmp_path: Path) -> No
         ledger.begin(Candidate(text=ledger.place.kernel_path.read_bytes()), "a test")
         number = replace(odd, number=5)
         ledger.record(number, replace(row_of(number), score=float("inf")), Candidate.in_folder(contest), False)
-    assert main(["report", "-C", str(contest)]) == 0
-    page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
+    page = page_of(contest)
     assert overview(page)["rows"][-1]["values"]["score"] is None
 
 
@@ -372,9 +369,6 @@ def test_a_folder_is_no_file(ledger: Ledger, tmp_path: Path) -> None:
 
 
 def test_the_contest_of_another_folder_has_its_own_page(tmp_path: Path) -> None:
-    contest = new_repository(tmp_path / "repository", contest="inner")
-    ledger = Ledger.open(contest)
-    four_attempts(ledger)
-    assert main(["report", "-C", str(contest)]) == 0
-    page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
+    contest, _ = with_four(tmp_path / "repository", contest="inner")
+    page = page_of(contest)
     assert overview(page)["contest"] == "inner"

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from evidence_examples import KEY, V5E, evidence, failed, pallas_call
+from evidence_examples import V5E, evidence, failed, pallas_call
+from narrowing import present
 from rich.cells import cell_len
 from rule_examples import rowwise, with_parts
-from screen_examples import CHAMPION, WIDE, better, is_tidy, judged, line, printed, taken_apart
+from screen_examples import CHAMPION, WIDE, better, is_tidy, judged, line, printed, status, taken_apart
 
-from harness.advice.report import advise, report
+from harness.advice.report import report
 from harness.candidate import Candidate
 from harness.judge.evaluate.stages import STAGES
-from harness.judge.key import key_digest
-from harness.records import Status, Verdict
+from harness.records import Verdict
 from harness.render import layout, report_sections
 from harness.render.layout import wants_colour
 from harness.render.progress import STAGE_WORDS, Progress
@@ -33,10 +33,9 @@ def test_published_lines_are_exact() -> None:
 
 def test_a_time_that_assumes_something_says_so() -> None:
     candidate = better()
-    assert candidate.simulation is not None
     words = "assumed, not known: code that depends on a scalar never runs"
     assert words not in printed(candidate)
-    assumed = replace(candidate, simulation=replace(candidate.simulation, unknown=("vsmask.f32", words)))
+    assumed = replace(candidate, simulation=replace(present(candidate.simulation), unknown=("vsmask.f32", words)))
     assert f"time {words}" in printed(assumed).splitlines()
 
 
@@ -119,8 +118,7 @@ def test_a_whole_report_is_offered_only_where_it_has_more() -> None:
 
 def test_of_a_failed_evaluation_the_checks_that_were_not_run_are_not_passed_over() -> None:
     passing = evidence(1e-3)
-    failure = failed().failure
-    assert failure is not None
+    failure = present(failed().failure)
     bad = replace(passing, failure=failure, checks=(passing.checks[0], replace(passing.checks[1], passed=False)))
     assert "1 check failed, 1 passed, the checks after the failure were not run" in printed(bad)
     assert "2 checks passed, the checks after the failure were not run" in printed(replace(bad, checks=passing.checks))
@@ -145,19 +143,9 @@ def test_a_long_family_name_costs_no_figure(width: int) -> None:
     assert any(re.search(r"columns of .*  512,128 +1.20e-03 +1.90e-03 +5.70e-03  passed$", line) for line in lines)
 
 
-def test_hints_at_a_glance_are_whole() -> None:
-    advice = advise(better(), report(better(), V5E))
-    text = " ".join(printed(better()).split())
-    assert advice
-    for hint in advice[:3]:
-        assert hint.observation in text
-        assert hint.suggestion in text
-
-
 def test_uncertainty_is_shown_where_it_is_stated() -> None:
     original = evidence(2.16e-3)
-    assert original.latency is not None
-    text = printed(replace(original, latency=replace(original.latency, plus_minus_seconds=0.12e-3)))
+    text = printed(replace(original, latency=replace(present(original.latency), plus_minus_seconds=0.12e-3)))
     assert "Actual 2.16 ms ± 0.12 ms" in text
 
 
@@ -209,21 +197,11 @@ def test_counters_table_alone() -> None:
 
 
 def test_status_says_who_checked_the_champion_again_and_where_the_log_is() -> None:
-    status = Status(
-        contest="root",
-        branch="main",
-        champion=line(2, "BQ 128 -> 2048"),
-        won_by=line(2, "BQ 128 -> 2048"),
-        next_number=6,
-        key=KEY,
-        key_digest=key_digest(KEY),
-        kernel_state="the champion's",
-    )
-    checked = screen(status_blocks(replace(status, champion=line(5, "judge the champion again"))), 200)
+    checked = screen(status_blocks(status(champion=line(5, "judge the champion again"))), 200)
     words = "attempt 2 (attempt 5 checked it again), score 1509.9, 2.16 ms [simulated v5e], BQ 128 -> 2048"
     assert f"Champion:     {words}\n" in checked
-    assert "Log:          kept here only" in screen(status_blocks(replace(status, log="no remote")), 100)
-    assert "Log:          pushed" in screen(status_blocks(replace(status, log="pushed")), 100)
+    assert "Log:          kept here only" in screen(status_blocks(status(log="no remote")), 100)
+    assert "Log:          pushed" in screen(status_blocks(status(log="pushed")), 100)
 
 
 def test_progress_explains_every_stage_of_an_evaluation() -> None:

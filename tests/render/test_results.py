@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from evidence_examples import KEY
+from narrowing import present
 from rich.cells import cell_len
 from screen_examples import is_tidy, line, scaled_table, shown, story, table, timed
 
@@ -122,8 +123,7 @@ def test_losses_are_folded_where_the_table_is_long() -> None:
 
 def test_revoked_accepts_are_not_counted_as_accepted() -> None:
     revoke = line(4, "r", kind="revoke", revokes=(3,), holder=1, kernel_sha256="kernel 1")
-    total = gain(scaled_table([ROWS[0], ROWS[1], line(3, "c"), revoke], 1))
-    assert total is not None
+    total = present(gain(scaled_table([ROWS[0], ROWS[1], line(3, "c"), revoke], 1)))
     assert (total.attempts, total.accepted, total.revoked) == (3, 2, 1)
     assert "in 3 attempts, 2 accepted" in gain_words(replace(total, first_seconds=9e-3, first=2))
 
@@ -133,8 +133,7 @@ def test_undone_accepts_are_told_apart_everywhere() -> None:
     rows = [ROWS[0], ROWS[1], line(3, "c", seconds=1e-3), undo]
     table = scaled_table(rows, 2)
     assert [entry.taken_back for entry in table.rows] == [None, None, "undone", None]
-    made = gain(table)
-    assert made is not None
+    made = present(gain(table))
     assert (made.attempts, made.accepted, made.revoked) == (3, 2, 1)
     assert bests(table) == (1, 2)
     text = results_table(shown(rows, 2), width=100)
@@ -225,19 +224,16 @@ def test_a_best_is_one_of_the_scale() -> None:
 
 def test_the_story_is_honest_where_the_first_has_no_time() -> None:
     rows = [ROWS[0], ROWS[1], line(3, "c", key=NEWEST, key_digest=key_digest(NEWEST), seconds=1e-3)]
-    total = gain(scaled_table(rows, 3))
-    assert total is not None
-    assert gain_words(total).startswith("1.000 ms [simulated v5e], 3 attempts, 3 accepted")
-    assert gain_words(total).endswith("earlier accepted kernels have no time on this scale")
-    total = gain(scaled_table(rows, 3, [timed(rows[1], NEWEST, 2e-3)]))
-    assert total is not None
-    assert gain_words(total).startswith("2.000 -> 1.000 ms [simulated v5e], 2.00 times as fast, in 3 attempts, 3 ")
-    assert gain_words(total).endswith("from attempt 2, the oldest accepted one with a time on this scale")
+    words = gain_words(present(gain(scaled_table(rows, 3))))
+    assert words.startswith("1.000 ms [simulated v5e], 3 attempts, 3 accepted")
+    assert words.endswith("earlier accepted kernels have no time on this scale")
+    words = gain_words(present(gain(scaled_table(rows, 3, [timed(rows[1], NEWEST, 2e-3)]))))
+    assert words.startswith("2.000 -> 1.000 ms [simulated v5e], 2.00 times as fast, in 3 attempts, 3 ")
+    assert words.endswith("from attempt 2, the oldest accepted one with a time on this scale")
     assert gain(scaled_table([line(1, "a", outcome="reject")], None)) is None
-    alone = gain(scaled_table(rows[:1], 1))
-    assert alone is not None
-    assert gain_words(alone).startswith("5.300 ms [simulated v5e], 1 attempt, 1 accepted")
-    assert "not timed" not in gain_words(alone)
+    alone = gain_words(present(gain(scaled_table(rows[:1], 1))))
+    assert alone.startswith("5.300 ms [simulated v5e], 1 attempt, 1 accepted")
+    assert "not timed" not in alone
 
 
 def test_why_attempts_have_no_time_is_said_once_for_each_reason() -> None:

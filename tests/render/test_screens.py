@@ -9,18 +9,18 @@ from dataclasses import replace
 import pytest
 import verb_examples
 from breakdown_examples import breakdown
-from evidence_examples import KEY, V5E, advised, evidence, failed, measured
-from screen_examples import CHAMPION, better, judged, line, printed, shown, story, table, taken_apart
+from evidence_examples import V5E, advised, evidence, failed, measured
+from narrowing import present
+from screen_examples import CHAMPION, better, judged, printed, shown, status, story, table, taken_apart
 from state_examples import KERNEL, row, seen
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from harness.advice.report import advise, report
 from harness.candidate import Candidate
-from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.loop.search_state import search_state
-from harness.records import Audit, Finding, Policy, ScreenedSetting, Status, Sweep, SweepResult
+from harness.records import Audit, Finding, Policy, ScreenedSetting, Sweep, SweepResult
 from harness.records.selftest import Planted, PlantedResult, PlantedVerdict, Refusal
 from harness.render import champions, gate, hints, lines, review, validation
 from harness.render.ablation import ablation_blocks
@@ -62,25 +62,10 @@ def show() -> str:
 
 def judged_alone(source: str) -> str:
     candidate = measured(2.16e-3, simulation=None)
-    assert candidate.latency is not None
     if source == "cpu":
-        candidate = replace(candidate, latency=replace(candidate.latency, source="measured cpu"))
+        candidate = replace(candidate, latency=replace(present(candidate.latency), source="measured cpu"))
     computed, verdict = report(candidate, V5E), decide(candidate, None, None, Policy(), V5E)
     return screen(judge_blocks(candidate, computed, advise(candidate, computed), verdict), 100)
-
-
-def status(**changes: object) -> str:
-    standing = Status(
-        contest="root",
-        branch="main",
-        champion=line(2, "BQ 128 -> 2048"),
-        won_by=line(2, "BQ 128 -> 2048"),
-        next_number=6,
-        key=KEY,
-        key_digest=key_digest(KEY),
-        kernel_state="the champion's",
-    )
-    return screen(status_blocks(replace(standing, **changes)), 100)  # type: ignore[arg-type]
 
 
 def next_step() -> str:
@@ -141,10 +126,13 @@ def selftested() -> str:
     )
     good = Planted(name="plain", what="A plain kernel.", row="-", expected=())
     wrong = PlantedVerdict(outcome="accept", refusal=None, message="")
-    results = [PlantedResult(planted=one, judgement=wrong, seconds=time) for one, time in ((good, 6.0), (bad, 7.0))]
+    results = [
+        PlantedResult(planted=kernel, judgement=wrong, seconds=time) for kernel, time in ((good, 6.0), (bad, 7.0))
+    ]
     return screen(selftest_blocks(results, 13.0), 100)
 
 
+TROUBLED = status(champion=None, dirty_judge_files=("prepare.py",), log="not pushed", messages=("recovered attempt 5",))
 SCREENS: dict[str, Callable[[], str]] = {
     "accepted": lambda: printed(better(), expected_time_ratio=0.7),
     "accepted_full": lambda: printed(better(warnings=("tiling claim: grid (8, 64) stated",)), full=True),
@@ -161,10 +149,8 @@ SCREENS: dict[str, Callable[[], str]] = {
     "results_empty": lambda: results_table(shown((), None)),
     "results_story": lambda: results_table(shown(story()[0], 8, story()[1]), width=100),
     "results_all": lambda: results_table(shown(story()[0], 8, story()[1], has_all=True, has_then=True), width=120),
-    "status": status,
-    "status_with_troubles": lambda: status(
-        champion=None, dirty_judge_files=("prepare.py",), log="not pushed", messages=("recovered attempt 5",)
-    ),
+    "status": lambda: screen(status_blocks(status()), 100),
+    "status_with_troubles": lambda: screen(status_blocks(TROUBLED), 100),
     "next": next_step,
     "lines": lambda: screen(
         lines.listing(

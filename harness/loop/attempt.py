@@ -12,10 +12,10 @@ from harness.errors import RatchetError
 from harness.judge.key import key_difference
 from harness.ledger import Ledger, diff, git, history
 from harness.loop import guard, kept_captures, preconditions, rescale, simulated_capture
-from harness.loop.bench import HERE, Bench, Say, champion_record, drift_since, forget, keep, now, say_all
+from harness.loop.bench import HERE, Bench, Say, forget, keep, now, say_all
 from harness.loop.judging import Judging, judge, judge_alternatives
 from harness.loop.ledger_advice import set_constants
-from harness.loop.opponent import Run, champion_remedy, opponent
+from harness.loop.opponent import Run, champion_record, champion_remedy, drift_since, opponent
 from harness.loop.options import Options
 from harness.records import Attempt, Evidence, Hint, Key, Report, Verdict
 from harness.sandbox import warm
@@ -34,7 +34,7 @@ class AttemptResult:
     advice: tuple[Hint, ...]
     champion_report: Report | None
     recorded: bool
-    messages: tuple[str, ...]
+    messages: tuple[str, ...] = ()
     noted: bool = False
 
 
@@ -213,42 +213,29 @@ def _judge_and_record(
         diff=diff.unified(title.candidate.text if title.candidate else b"", judging.candidate.text),
         kind="baseline" if champion is None else "experiment" if title.is_contested else "rebaseline",
     )
+    result = AttemptResult(
+        attempt=attempt, report=report, advice=advice, champion_report=champion_report, recorded=False
+    )
     if champion and title.is_held_here:
-        return _result_for_champion(run, watch, champion, attempt, report, advice)
+        return _result_for_champion(run, watch, champion, result)
     if facing and facing.fresh and champion and run.key.source == "simulated":
         # The note is in its file before the attempt is recorded, so that an accept commits both.
         _keep_note(run, watch, champion, facing.evidence)
-    return _record(run, attempt, judging, report, advice, champion_report)
+    return _record(run, judging, result)
 
 
-def _result_for_champion(
-    run: Run, watch: guard.Watch, champion: Attempt, attempt: Attempt, report: Report, advice: tuple[Hint, ...]
-) -> AttemptResult:
+def _result_for_champion(run: Run, watch: guard.Watch, champion: Attempt, result: AttemptResult) -> AttemptResult:
     """The result for the champion's own kernel: no new attempt, but a note if the options say so."""
+    evidence = result.attempt.evidence
     if run.folder:
-        keep(run.bench, attempt.kernel_sha256, attempt.evidence)
-    noted = run.options.record and _keep_note(run, watch, champion, attempt.evidence)
+        keep(run.bench, result.attempt.kernel_sha256, evidence)
+    noted = run.options.record and _keep_note(run, watch, champion, evidence)
     run.ledger.log_notes()
-    return AttemptResult(
-        attempt=attempt,
-        report=report,
-        advice=advice,
-        champion_report=None,
-        recorded=False,
-        noted=noted,
-        messages=champion_remedy(champion, attempt.evidence),
-    )
+    return replace(result, noted=noted, messages=champion_remedy(champion, evidence))
 
 
-def _record(
-    run: Run,
-    attempt: Attempt,
-    judging: Judging,
-    report: Report,
-    advice: tuple[Hint, ...],
-    champion_report: Report | None,
-) -> AttemptResult:
-    row = reporting.row(attempt, report, run.digest)
+def _record(run: Run, judging: Judging, result: AttemptResult) -> AttemptResult:
+    attempt, row = result.attempt, reporting.row(result.attempt, result.report, run.digest)
     is_accepted = attempt.verdict.outcome == "accept"
     root = run.ledger.place.root
     # Empty if the harness lies in another repository.
@@ -259,14 +246,7 @@ def _record(
     run.ledger.log_notes()
     if trouble := simulated_capture.keep(judging.evidence, run.contest.directory, f"{run.number:04d}"):
         run.say(trouble)
-    return AttemptResult(
-        attempt=attempt,
-        report=report,
-        advice=advice,
-        champion_report=champion_report,
-        recorded=True,
-        messages=recorded.messages,
-    )
+    return replace(result, recorded=True, messages=recorded.messages)
 
 
 def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Evidence) -> bool:

@@ -17,15 +17,14 @@ from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.request import Listener, Progress, Request, any_trace, named, silent
-from harness.judge.key import key_digest, problem_digest
+from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
-from harness.ledger import Ledger, history
+from harness.ledger import history
 from harness.ledger import lock as locking
 from harness.ledger.paths import place_of
 from harness.loop import installed, kept_captures, simulated_capture
-from harness.records import Attempt, Champion, Draw, Evidence, Key, Policy, Report, Source, Trace
+from harness.records import Draw, Evidence, Key, Policy, Source, Trace
 from harness.records.titles import taken_back
-from harness.units import percent, seconds
 
 Say = Callable[[str], None]
 
@@ -305,31 +304,6 @@ def say_all(sentences: Iterable[str], say: Say) -> None:
 def now() -> str:
     """The present time as records state it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def champion_record(ledger: Ledger, champion: Attempt, report: Report | None = None) -> Champion:
-    """The champion in an attempt's record, with the score and time of `report` if the attempt was compared with it."""
-    return Champion(
-        attempt=champion.number,
-        commit=ledger.champion_commit() or "",
-        score=report.score if report else None,
-        seconds=report.seconds if report else None,
-    )
-
-
-def time_ratio(attempt: Attempt, before: float | None, key: Key, after: float | None) -> float | None:
-    """`after` / `before`, an attempt's time; None if one is unknown, or `key` is of another problem, chip or source."""
-    timed = (problem_digest(attempt.evidence.problem), attempt.key.chip, attempt.key.source)
-    return after / before if timed == (key.problem, key.chip, key.source) and after and before else None
-
-
-def drift_since(champion: Attempt, key: Key, seconds_now: float | None) -> tuple[float | None, str]:
-    """The `time_ratio` of a champion that was judged again, and the words on it; "" for None."""
-    then = champion.evidence.latency.seconds if champion.evidence.latency else None
-    ratio = time_ratio(champion, then, key, seconds_now)
-    if ratio is None or then is None or seconds_now is None:
-        return None, ""
-    return ratio, f": {seconds(seconds_now)} against {seconds(then)} then, drift {percent(ratio - 1, 2)}"
 
 
 def why_not(evidence: Evidence, *, timed: bool = True) -> str:

@@ -1,4 +1,4 @@
-"""The champion that a candidate is compared with: its evidence under the attempt's key, and what to do if it fails."""
+"""The champion that a candidate is compared with: its evidence, its record, its drift, and what to do if it fails."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.judge.key import key_difference, key_digest
+from harness.judge.key import key_difference, key_digest, problem_digest
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.ledger import Ledger, history
 from harness.ledger import notes as note_files
@@ -15,7 +15,8 @@ from harness.ledger.notes import outcome_of_checks
 from harness.loop import draw_text, guard
 from harness.loop.bench import CHAMPION, Bench, Say, say_all, why_not
 from harness.loop.options import Options
-from harness.records import MAY_PASS_NEXT_TIME, Attempt, Evidence, Key, Policy, Row
+from harness.records import MAY_PASS_NEXT_TIME, Attempt, Champion, Evidence, Key, Policy, Report, Row
+from harness.units import percent, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +120,28 @@ def _what_to_do(evidence: Evidence) -> str:
         f"./ratchet.sh revoke{draw_text.options(draw_text.failing(evidence))} judges the champion again and, if it "
         "fails, gives its title to the latest accepted attempt that passes"
     )
+
+
+def champion_record(ledger: Ledger, champion: Attempt, report: Report | None = None) -> Champion:
+    """The champion in an attempt's record, with the score and time of `report` if the attempt was compared with it."""
+    return Champion(
+        attempt=champion.number,
+        commit=ledger.champion_commit() or "",
+        score=report.score if report else None,
+        seconds=report.seconds if report else None,
+    )
+
+
+def time_ratio(attempt: Attempt, before: float | None, key: Key, after: float | None) -> float | None:
+    """`after` / `before`, an attempt's time; None if one is unknown, or `key` is of another problem, chip or source."""
+    timed = (problem_digest(attempt.evidence.problem), attempt.key.chip, attempt.key.source)
+    return after / before if timed == (key.problem, key.chip, key.source) and after and before else None
+
+
+def drift_since(champion: Attempt, key: Key, seconds_now: float | None) -> tuple[float | None, str]:
+    """The `time_ratio` of a champion that was judged again, and the words on it; "" for None."""
+    then = champion.evidence.latency.seconds if champion.evidence.latency else None
+    ratio = time_ratio(champion, then, key, seconds_now)
+    if ratio is None or then is None or seconds_now is None:
+        return None, ""
+    return ratio, f": {seconds(seconds_now)} against {seconds(then)} then, drift {percent(ratio - 1, 2)}"

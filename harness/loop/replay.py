@@ -1,5 +1,6 @@
 """Judges one attempt again, from git, under the present judge; nothing is recorded."""
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
 
 from harness.advice import report as reporting
@@ -9,20 +10,9 @@ from harness.judge.verdict import decision as judging
 from harness.judge.verdict.changes import changes
 from harness.ledger import Ledger, history
 from harness.loop import draw_text, resimulate
-from harness.loop.bench import CHAMPION, ON_SOURCE, Bench, time_ratio
-from harness.records import (
-    Attempt,
-    Check,
-    Evidence,
-    Judgement,
-    Key,
-    Policy,
-    RepeatedCheck,
-    Replay,
-    Source,
-    Statement,
-    Verdict,
-)
+from harness.loop.bench import CHAMPION, ON_SOURCE, Bench
+from harness.loop.opponent import time_ratio
+from harness.records import Attempt, Check, Evidence, Judgement, Key, Policy, RepeatedCheck, Replay, Statement, Verdict
 
 
 def replay(contest: Contest, number: int, progress: Progress) -> Replay:
@@ -66,7 +56,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         kernel_sha256=attempt.kernel_sha256,
         then=then,
         now=now,
-        differences=(*_differences(attempt, key, policy, evidence.problem), *_alone(attempt, key.source)),
+        differences=_differences(attempt, key, policy, evidence.problem),
         drift=time_ratio(attempt, then.seconds, key, now.seconds),
         changes=changes(evidence, attempt.evidence),
         scratch=f"profile_data/{work}",
@@ -165,22 +155,18 @@ def _judgement(evidence: Evidence, verdict: Verdict, contest: Contest) -> Judgem
 
 def _differences(attempt: Attempt, key: Key, policy: Policy, problem: Statement) -> tuple[str, ...]:
     """The differences since the attempt was judged, a phrase each."""
-    differences = [
-        f"{field.name} {getattr(attempt.key, field.name) or 'none'} -> {getattr(key, field.name) or 'none'}"
-        for field in fields(Key)
-        if getattr(attempt.key, field.name) != getattr(key, field.name)
-    ]
+    differences = [f"{name} {old or 'none'} -> {new or 'none'}" for name, old, new in _changed(attempt.key, key)]
     if attempt.evidence.problem.title != problem.title:
         differences.append(f"problem: {attempt.evidence.problem.title} -> {problem.title}")
-    differences += [
-        f"policy {field.name} {getattr(attempt.policy, field.name)} -> {getattr(policy, field.name)}"
-        for field in fields(Policy)
-        if getattr(attempt.policy, field.name) != getattr(policy, field.name)
-    ]
+    differences += [f"policy {name} {old} -> {new}" for name, old, new in _changed(attempt.policy, policy)]
+    if key.source != "simulated" and attempt.kind == "experiment":
+        differences.append("timed alone, not in turn with the champion: a verdict needs an attempt (--again)")
     return tuple(differences)
 
 
-def _alone(attempt: Attempt, source: Source) -> tuple[str, ...]:
-    if source == "simulated" or attempt.kind != "experiment":
-        return ()
-    return ("timed alone, not in turn with the champion: a verdict needs an attempt (--again)",)
+def _changed(then: Key | Policy, now: Key | Policy) -> Iterator[tuple[str, object, object]]:
+    """Name and both values of each field that differs."""
+    for field in fields(then):
+        old, new = getattr(then, field.name), getattr(now, field.name)
+        if old != new:
+            yield field.name, old, new

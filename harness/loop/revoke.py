@@ -17,8 +17,9 @@ from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git, history
 from harness.ledger import champion as champions
 from harness.loop import guard, preconditions
-from harness.loop.bench import ON_SOURCE, Bench, Say, champion_record, drift_since, now, say_all
+from harness.loop.bench import ON_SOURCE, Bench, Say, now, say_all
 from harness.loop.draw_text import failing
+from harness.loop.opponent import champion_record, drift_since
 from harness.records import (
     MAY_PASS_NEXT_TIME,
     Attempt,

@@ -9,7 +9,8 @@ from harness.errors import RatchetError
 from harness.ledger import Ledger, diff, git, history, recording
 from harness.ledger import champion as champions
 from harness.loop import preconditions
-from harness.loop.bench import champion_record, now
+from harness.loop.bench import now
+from harness.loop.opponent import champion_record
 from harness.loop.revoke import record
 from harness.records import Policy, Verdict
 

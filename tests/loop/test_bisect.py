@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from evidence_examples import KEY, evidence
-from ledger_fixtures import run_attempt
-from loop_fixtures import committed_contest, git, identify
+from ledger_fixtures import commit_all, run_attempt
+from loop_fixtures import committed_contest, git, into_repository
 from screen_examples import taken_apart
 
 from harness import contest as contests
@@ -29,12 +29,9 @@ COMMITS = 9
 
 def committed_steps(top: Path, guilty: int, old: str, new: str) -> Path:
     """A contest with a commit for each step; one of them changes more than a comment."""
-    git(top, "init", "--quiet", "--initial-branch=main")
-    identify(top)
     folder = top / "matmul"
     scaffold.scaffold(folder, "matmul", (("M", "512"), ("N", "512"), ("K", "512")))
-    git(top, "add", "--all")
-    git(top, "commit", "--quiet", "-m", "base")
+    into_repository(top, "base")
     for step in range(1, COMMITS + 1):
         text = (folder / "kernel.py").read_text(encoding="utf-8")
         if step == guilty:
@@ -42,8 +39,7 @@ def committed_steps(top: Path, guilty: int, old: str, new: str) -> Path:
             text = text.replace(old, new, 1)
         (folder / "kernel.py").write_text(f"{text}# step {step}\n", encoding="utf-8")
         (top / "notes.md").write_text(f"step {step}")
-        git(top, "add", "--all")
-        git(top, "commit", "--quiet", "-m", f"step {step}")
+        commit_all(top, f"step {step}")
         # A commit that does not change the kernel.
         git(top, "commit", "--quiet", "--allow-empty", "-m", f"after step {step}")
     return folder
@@ -187,10 +183,8 @@ def test_what_another_branch_accepted_is_no_step_of_this_one(tmp_path: Path) -> 
 def test_records_of_another_key_or_without_the_figure_answer_nothing(tmp_path: Path) -> None:
     folder = recorded(tmp_path, KEY)
     ledger = Ledger.open(folder)
-    assert (
-        bisect.Records(ledger, contests.load(folder)).evidence("it", history.candidate(ledger.place, 1), lambda _: True)
-        is None
-    )
+    records, candidate = bisect.Records(ledger, contests.load(folder)), history.candidate(ledger.place, 1)
+    assert records.evidence("it", candidate, lambda _: True) is None
     simulated = taken_apart()
     assert bisect._answers("time", simulated, with_lines=True)
     assert not bisect._answers("time", replace(simulated, simulation=None), with_lines=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from loop_fixtures import PROJECT, committed_contest, ratchet
+from narrowing import present
 
 pytestmark = pytest.mark.long
 
@@ -28,13 +29,11 @@ def drive(contest: Path, attempts: int) -> str:
 
 
 def rows(contest: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(ratchet(contest, "results", "--json", expect=0).stdout)["rows"]
-    return [row["row"] for row in rows]
+    return [entry["row"] for entry in json.loads(ratchet(contest, "results", "--json", expect=0).stdout)["rows"]]
 
 
 def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("drive", SCRIPT)
-    assert spec is not None
+    spec = present(importlib.util.spec_from_file_location("drive", SCRIPT))
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

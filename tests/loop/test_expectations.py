@@ -1,5 +1,7 @@
 """Expected and actual gains: many attempts give a calibration, few do not."""
 
+from dataclasses import replace
+
 import pytest
 from ledger_fixtures import attempt, row
 from screen_examples import shown
@@ -11,9 +13,7 @@ from harness.render.review import calibration_line
 
 
 def row_with(number: int, expected: float | None, got: float | None) -> Row:
-    made = row(attempt(number))
-    changes = {"expected_time_ratio": expected, "time_ratio": got}
-    return Row(**{**{name: getattr(made, name) for name in Row.__dataclass_fields__}, **changes})
+    return replace(row(attempt(number)), expected_time_ratio=expected, time_ratio=got)
 
 
 def test_gains_are_compared_not_ratios_of_time() -> None:
@@ -42,8 +42,7 @@ def test_too_few_to_say() -> None:
 
 
 def test_the_table_ends_with_it_and_marks_an_accept_that_is_on_no_branch() -> None:
-    gained = row_with(1, 0.5, 0.5)
-    off_branch = Row(**{**{name: getattr(gained, name) for name in Row.__dataclass_fields__}, "is_on_branch": False})
+    off_branch = replace(row_with(1, 0.5, 0.5), is_on_branch=False)
     text = results_table(shown([off_branch], None), width=140)
     assert "accept, not on branch" in text
     assert text.splitlines()[-2].startswith("expected gains: 1 stated, 1 compared: too few")

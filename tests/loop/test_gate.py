@@ -9,8 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import verb_examples
 from git import Repo
-from loop_fixtures import git, identify
+from ledger_fixtures import commit_all
+from loop_fixtures import git, into_repository
+from narrowing import present
 from pages import details
 
 from harness.advice.comparison import ComparedSide, compare
@@ -19,7 +22,7 @@ from harness.ledger import Ledger, history
 from harness.loop import gate as gating
 from harness.loop import scaffold
 from harness.records import Failure
-from harness.records.gate import Gate, GatedContest, GateOutcome
+from harness.records.gate import Gate, GateOutcome
 from harness.render.gate import annotations, compilers, gate_blocks, markdown, workflow_text
 from harness.render.sections import screen
 from harness.shell.main import main
@@ -35,13 +38,9 @@ SMALL = (("M", "512"), ("N", "512"), ("K", "512"))
 def repository(tmp_path: Path) -> Path:
     """Two contests on `main`; the change is to be committed on a branch of its own."""
     top = tmp_path / "repository"
-    top.mkdir()
-    git(top, "init", "--quiet", "--initial-branch=main")
-    identify(top)
     scaffold.scaffold(top / "kernels" / "matmul", "matmul", SMALL)
     scaffold.scaffold(top / "kernels" / "norm", "rmsnorm", (("ROWS", "256"), ("COLUMNS", "256")))
-    git(top, "add", "--all")
-    git(top, "commit", "--quiet", "-m", "base")
+    into_repository(top, "base")
     git(top, "switch", "--quiet", "--create", "change")
     return top
 
@@ -62,8 +61,7 @@ def test_only_contests_whose_own_files_differ_are_touched(repository: Path) -> N
     assert touched(repository) == []
     (repository / "kernels" / "matmul" / "notes.md").write_text("nothing that a kernel is made of")
     (repository / "README.md").write_text("a page")
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", "pages")
+    commit_all(repository, "pages")
     assert touched(repository) == []
     edit(repository / "kernels" / "matmul", "kernel.py", "BK = 512", "BK = 128")
     assert touched(repository) == [("kernels/matmul", ("kernel.py",))]
@@ -88,8 +86,7 @@ def test_helpers_are_part_of_a_kernel_and_links_are_not(repository: Path) -> Non
     (folder / "blocks.py").unlink()
     (folder / "blocks.py").symlink_to("/etc/hostname")
     git(repository, "commit", "--quiet", "--all", "-m", "a link")
-    candidate = gating.candidate_at(change.repository, "HEAD", "kernels/matmul")
-    assert candidate is not None
+    candidate = present(gating.candidate_at(change.repository, "HEAD", "kernels/matmul"))
     assert b"hostname" not in candidate.text
 
 
@@ -118,8 +115,7 @@ def test_links_and_submodules_are_not_taken_for_removed_contests(repository: Pat
     (kernels / "norm" / "kernel.py").symlink_to("slow.py")
     (kernels / "matmul").rename(repository / "elsewhere")
     (kernels / "matmul").symlink_to("../elsewhere")
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", "links")
+    commit_all(repository, "links")
     changed = outcomes()
     assert changed["kernels/norm"].startswith("inconclusive: kernels/norm/kernel.py is a symbolic link")
     assert changed["kernels/matmul"].startswith("inconclusive: kernels/matmul is a symbolic link")
@@ -141,8 +137,7 @@ def test_a_contest_that_was_moved_is_held_against_where_it_was(repository: Path,
     edit(repository / "fast", "kernel.py", "BK = 512", "BK = 128")
     edit(kernels / "norm", "prepare.py", "EPS = 1e-6", "EPS = 1e-1")
     (kernels / "norm").rename(repository / "norm")
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", "another problem")
+    commit_all(repository, "another problem")
     change = gating.change(repository, "main", "HEAD")
     touched = dict(gating.touched_contests(change))
     origins = gating.origins_of_moved(change, tuple(touched), tmp_path / "moved")
@@ -157,8 +152,7 @@ def test_a_contest_that_was_moved_is_held_against_where_it_was(repository: Path,
 def test_what_a_merge_took_back_is_not_hidden_behind_another_merge(repository: Path) -> None:
     folder = repository / "kernels" / "matmul"
     (repository / "notes.md").write_text("a note")
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", "a note")
+    commit_all(repository, "a note")
     git(repository, "branch", "first")
     git(repository, "switch", "--quiet", "main")
     edit(folder, "kernel.py", "BK = 512", "BK = 256")
@@ -222,18 +216,8 @@ def test_where_only_the_base_fails_the_change_mends_it_unless_the_machine_failed
 
 
 def gate(outcome: GateOutcome, reason: str, contest: str = "kernels/norm") -> Gate:
-    comparison = compare(side(4), side(3), "")
-    gated = GatedContest(
-        contest=contest,
-        outcome=outcome,
-        reason=reason,
-        prepare="touched",
-        changed=("kernel.py", "prepare.py"),
-        comparison=comparison,
-        seconds=comparison.programs[0].after_seconds,
-        chip="v5e",
-    )
-    return Gate(base="a" * 40, head="b" * 40, compiler="jax 0, libtpu 0", threshold=0.01, contests=(gated,))
+    made = verb_examples.gate()
+    return replace(made, contests=(replace(made.contests[0], contest=contest, outcome=outcome, reason=reason),))
 
 
 def test_lines_that_cost_more_are_annotated_where_they_stand() -> None:
@@ -267,8 +251,7 @@ def test_no_line_of_a_workflows_log_is_a_strangers_command() -> None:
 def test_a_prepare_that_cannot_be_loaded_is_no_verdict(repository: Path, tmp_path: Path) -> None:
     folder = repository / "kernels" / "new"
     scaffold.scaffold(folder, "matmul", SMALL)
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", "a contest of its own")
+    commit_all(repository, "a contest of its own")
     edit(folder, "prepare.py", 'CHIP = "v5e"', 'CHIP = "v99"')
     change = gating.change(repository, "main", "HEAD")
     judged = gating.judge(change, "kernels/new", ("kernel.py",), tmp_path / "into", 0.01, lambda *_: None)
@@ -288,8 +271,7 @@ def test_what_cannot_be_read_is_one_finding_among_others(
     norm = repository / "kernels" / "norm"
     (norm / "kernel.py").write_text(f"import sizes\n{(norm / 'kernel.py').read_text()}")
     (norm / "sizes.py").write_text("ROWS = 8\n")
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", "three more")
+    commit_all(repository, "three more")
     git(repository, "branch", "--force", "main")
     for folder in (line_break, no_utf8):
         (folder / "kernel.py").unlink()
@@ -321,8 +303,7 @@ def test_no_word_of_a_change_is_a_command_on_the_other_stream(
     repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scaffold.scaffold(repository / "::stop-commands::t" / "##[add-mask]u", "matmul", SMALL)
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", "a contest")
+    commit_all(repository, "a contest")
     out = tmp_path / "out"
     out.mkdir()
     (out / "::stop-commands::t").symlink_to(tmp_path)

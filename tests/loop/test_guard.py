@@ -4,11 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
+from ledger_fixtures import commit_all
 from loop_fixtures import committed_contest, git
+from narrowing import present
 from planted import naive
+from refusals import refused
 
 from harness import contest as contests
-from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.ledger.git import open_repository
 from harness.loop import attempt as ratchet
@@ -44,8 +46,7 @@ def put_right(folder: Path, before: Watch, *, were_confined: bool = False) -> Ta
 
 
 def commit(folder: Path, message: str) -> str:
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", message)
+    commit_all(folder, message)
     return git(folder, "rev-parse", "HEAD").strip()
 
 
@@ -68,8 +69,7 @@ def test_an_edited_judge_and_ledger_are_put_back_and_what_was_there_is_kept(cont
     assert judge.read_bytes() == honest
     assert record.read_text() == "{}\n"
     assert not (contest / "experiments" / "0009-forged.json").exists()
-    failure = changes.failure()
-    assert failure is not None
+    failure = present(changes.failure())
     assert failure.kind == "tampered"
     for name in ("prepare.py was changed", "0001-baseline.json was removed", "0009-forged.json was added"):
         assert name in failure.detail
@@ -136,8 +136,7 @@ def test_a_moved_branch_stays_and_fails_the_attempt_only_if_a_child_can_have_don
     before = watched(contest)
     tip = commit(contest, "An ordinary commit")
     assert put_right(contest, before, were_confined=True).failure() is None
-    failure = put_right(contest, before, were_confined=False).failure()
-    assert failure is not None
+    failure = present(put_right(contest, before, were_confined=False).failure())
     assert f"git update-ref refs/heads/main {before.places['refs/heads/main']}" in failure.detail
     assert git(contest, "rev-parse", "main").strip() == tip
 
@@ -181,23 +180,27 @@ os._exit(0)
 """
 
 
-def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
-    """Screening asks less of a kernel than an attempt does, and is guarded in the same way."""
+def hostile_contest(folder: Path) -> Path:
+    """A contest whose kernel.py attacks the judge, the ledger and git when it is imported."""
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    folder = committed_contest(tmp_path / "contest")
+    committed_contest(folder)
     (folder / "experiments").mkdir()
     (folder / ".git" / "refs" / "ratchet" / "root").mkdir(parents=True)
-    commit = git(folder, "rev-parse", "HEAD")
-    hostile = naive(("import math\n", HOSTILE.format(top=str(folder), commit=commit, log=LOG)))
-    (folder / "kernel.py").write_text(hostile)
+    hostile = HOSTILE.format(top=str(folder), commit=git(folder, "rev-parse", "HEAD"), log=LOG)
+    (folder / "kernel.py").write_text(naive(("import math\n", hostile)))
+    return folder
+
+
+def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
+    """Screening asks less of a kernel than an attempt does, and is guarded in the same way."""
+    folder = hostile_contest(tmp_path / "contest")
     before = {name: (folder / name).read_bytes() for name in ("prepare.py", ".git/config", "kernel.py")}
     sentences: list[str] = []
     blocks = (("BQ", ("128", "256")),)
     wanted = Screening(parameters=blocks, begin=lambda: WholeGrid(blocks), places=screening.local(1))
     bench = Bench(contest=contests.load(folder), policy=Policy(is_confined=False))
-    with pytest.raises(RatchetError, match="while settings were screened") as caught:
+    with refused("tampered", "while settings were screened"):
         sweep(bench, "hostile", wanted, Options(), sentences.append)
-    assert caught.value.kind == "tampered"
     assert any("prepare.py" in sentence for sentence in sentences)
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert os.listdir(folder / "experiments") == []
@@ -209,19 +212,12 @@ def test_a_hostile_kernel_in_a_whole_attempt(tmp_path: Path, is_confined: bool) 
     """The attack fails, the record names it, and all is as it was; confined, and unconfined as on an old Linux."""
     if is_confined and confinement.landlock_version() is None:
         pytest.skip("this kernel has no Landlock")
-    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    folder = committed_contest(tmp_path / "contest")
-    (folder / "experiments").mkdir()
-    (folder / ".git" / "refs" / "ratchet" / "root").mkdir(parents=True)
-    commit = git(folder, "rev-parse", "HEAD")
-    hostile = HOSTILE.format(top=str(folder), commit=commit, log=LOG)
-    (folder / "kernel.py").write_text(naive(("import math\n", hostile)))
-    kept = ("prepare.py", ".git/config")
+    folder = hostile_contest(tmp_path / "contest")
+    commit, kept = git(folder, "rev-parse", "HEAD"), ("prepare.py", ".git/config")
     before = {name: (folder / name).read_bytes() for name in kept}
     bench = Bench(contest=contests.load(folder), policy=Policy(is_confined=is_confined))
     judged = ratchet.attempt(bench, "hostile", Options(), lambda sentence: None)
-    failure = judged.attempt.verdict.failure
-    assert failure is not None
+    failure = present(judged.attempt.verdict.failure)
     assert (failure.kind, judged.attempt.number) == ("crash" if is_confined else "tampered", 1)
     for name in (*kept, "0009-forged.json"):
         assert name in failure.detail
@@ -229,8 +225,7 @@ def test_a_hostile_kernel_in_a_whole_attempt(tmp_path: Path, is_confined: bool) 
     assert os.listdir(folder / "experiments") == ["0001-hostile.json"]
     assert git(folder, "rev-parse", "HEAD") == commit
     assert len(git(folder, "log", "--format=%H", LOG).split()) == 1
-    isolation = judged.attempt.evidence.isolation
-    assert isolation is not None
+    isolation = present(judged.attempt.evidence.isolation)
     assert (isolation.landlock is not None) == is_confined
 
 

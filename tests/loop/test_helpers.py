@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ledger_fixtures import commit_all
 from loop_fixtures import git, norm_contest, ratchet
 from planted import norm
 
@@ -26,8 +27,7 @@ def with_helpers(folder: Path) -> Path:
     last = "from jax.experimental.pallas import tpu as pltpu\n"
     kernel = kernel.replace(last, f"{last}from online import normalise\nfrom sizes import BLOCK\n")
     (folder / "kernel.py").write_text(kernel)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "By hand")
+    commit_all(folder, "By hand")
     return folder
 
 

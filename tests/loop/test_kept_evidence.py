@@ -5,15 +5,22 @@ from pathlib import Path
 
 import pytest
 from loop_fixtures import committed_contest, norm_contest, ratchet
+from narrowing import present
 
 from harness import contest as contests
 from harness.advice import dump_directory
 from harness.loop import bench
 from harness.loop.bench import Bench
+from harness.records import Evidence
+from harness.records.cycle_breakdown import LineTime
 
 pytestmark = pytest.mark.long
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+
+def lines_of(evidence: Evidence) -> tuple[LineTime, ...]:
+    return present(present(evidence.simulation).breakdown).lines
 
 
 def test_what_was_not_checked_is_not_taken_for_checked(tmp_path: Path) -> None:
@@ -32,21 +39,14 @@ def test_what_was_not_checked_is_not_taken_for_checked(tmp_path: Path) -> None:
 def test_what_was_screened_without_lines_shows_them_when_they_are_asked_for(tmp_path: Path) -> None:
     contest = contests.load(committed_contest(tmp_path / "contest", 256), None)
     screened = bench.evidence_here(Bench(contest=contest, checked=False))
-    assert screened.simulation is not None
-    assert screened.simulation.breakdown is not None
-    assert screened.simulation.breakdown.lines == ()
+    assert lines_of(screened) == ()
     assert bench.kept_evidence(contest, checked=False, with_lines=True) is None
     lined = bench.evidence_here(Bench(contest=contest, checked=False, with_lines=True))
-    assert lined.simulation is not None
-    assert lined.simulation.breakdown is not None
-    assert any(line.file == "kernel.py" and line.line for line in lined.simulation.breakdown.lines)
-    assert lined.simulation.seconds == screened.simulation.seconds
+    assert any(line.file == "kernel.py" and line.line for line in lines_of(lined))
+    assert present(lined.simulation).seconds == present(screened.simulation).seconds
     # Evidence with lines also serves callers that do not ask for them.
-    assert (
-        bench.kept_evidence(contest, checked=False, with_lines=True)
-        == bench.kept_evidence(contest, checked=False)
-        == lined
-    )
+    assert bench.kept_evidence(contest, checked=False, with_lines=True) == lined
+    assert bench.kept_evidence(contest, checked=False) == lined
 
 
 @pytest.mark.slow
@@ -55,12 +55,9 @@ def test_the_champion_is_not_judged_again(tmp_path: Path) -> None:
     contest = contests.load(folder, None)
     assert bench.kept_evidence(contest) is None
     ratchet(folder, "experiment: baseline", "--quiet", expect=0)
-    recorded = bench.kept_evidence(contest, with_lines=True)
-    assert recorded is not None
+    recorded = present(bench.kept_evidence(contest, with_lines=True))
     assert len(recorded.all_checks) > 5
-    assert recorded.simulation is not None
-    assert recorded.simulation.breakdown is not None
-    assert any(line.file == "kernel.py" and line.line for line in recorded.simulation.breakdown.lines)
+    assert any(line.file == "kernel.py" and line.line for line in lines_of(recorded))
     # Evidence of another text, or without its schedules, is not used.
     kernel = contest.kernel_path.read_text()
     contest.kernel_path.write_text(f"{kernel}\nMORE = 1\n")
@@ -71,8 +68,7 @@ def test_the_champion_is_not_judged_again(tmp_path: Path) -> None:
     assert bench.kept_evidence(contest) is None
     # The champion's kernel judged again by an attempt is kept like that of `judge`.
     ratchet(folder, "experiment: the champion again", "--quiet", expect=0)
-    again = bench.kept_evidence(contest, with_lines=True)
-    assert again is not None
+    again = present(bench.kept_evidence(contest, with_lines=True))
     assert len(again.all_checks) > 5
     assert dump_directory.of(again, folder) == (folder / "profile_data" / "judge" / "dumps").resolve()
 
@@ -83,7 +79,6 @@ def test_an_attempt_that_was_not_accepted_is_not_judged_again(tmp_path: Path) ->
     ratchet(folder, "experiment: baseline", "--quiet", expect=0)
     ratchet(folder, "experiment: half the block", "--set", "BR=8", "--all-checks", "--quiet", expect=1)
     ratchet(folder, "checkout", "2", expect=0)
-    recorded = bench.kept_evidence(contest)
-    assert recorded is not None
+    recorded = present(bench.kept_evidence(contest))
     assert len(recorded.all_checks) > 5
     assert dump_directory.of(recorded, folder) == (folder / "profile_data" / "0002" / "dumps").resolve()

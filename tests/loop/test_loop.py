@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledger_fixtures import commit_all
 from loop_fixtures import NORM, copied, git, identify, norm_contest
 from loop_fixtures import ratchet as run
 
@@ -25,8 +26,7 @@ def ratchet(contest: Path, *arguments: str, expect: int = 0) -> "subprocess.Comp
 
 
 def rows(contest: Path) -> list[dict[str, Any]]:
-    attempts = json.loads(ratchet(contest, "results", "--json").stdout)["rows"]
-    return [attempt["row"] for attempt in attempts]
+    return [entry["row"] for entry in json.loads(ratchet(contest, "results", "--json").stdout)["rows"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,7 @@ def messy(root: Path) -> Path:
     (root / ".gitignore").write_text("*.ignored\n")
     for name in ("kept.txt", "staged.txt", "edited.txt", "removed.txt", "renamed.txt", "stashed.txt"):
         (root / name).write_text(f"{name}\n" * 5)
-    git(root, "add", "-A")
-    git(root, "commit", "-qm", "The user's own work")
+    commit_all(root, "The user's own work")
     run(root, "new", "mine", *NORM, expect=0)
     (root / "stashed.txt").write_text("stashed\n")
     git(root, "stash", "-q")

@@ -22,6 +22,10 @@ pytestmark = pytest.mark.long
 FILES = ["prepare.py", "kernel.py", ".gitignore"]
 
 
+def sets(**constants_: object) -> list[str]:
+    return [f"--set={name}={value}" for name, value in constants_.items()]
+
+
 def committed(repository: Path) -> list[str]:
     """The paths that HEAD has; nothing else lies in the working tree."""
     repo = Repo(repository)
@@ -80,10 +84,8 @@ def test_a_contest_around_a_published_kernel(tmp_path: Path) -> None:
     ],
 )
 def test_a_contest_around_a_published_kernel_with_tables(tmp_path: Path, name: str, like: str, block: str) -> None:
-    sizes = {"SEQUENCES": 8, "PAGES": 64, "PAGES_PER_SEQUENCE": 8, block: 2} | (
-        {"TOKENS": 64} if "ragged" in like else {}
-    )
-    small = [word for constant, value in sizes.items() for word in ("--set", f"{constant}={value}")]
+    tokens = {"TOKENS": 64} if "ragged" in like else {}
+    small = sets(SEQUENCES=8, PAGES=64, PAGES_PER_SEQUENCE=8, **{block: 2}, **tokens)
     wanted = f"jax.experimental.pallas.ops.tpu.{name}"
     done = ratchet(tmp_path, "new", "mine", "--quiet", "--from", wanted, "--like", like, *small, expect=0)
     assert "right at small shapes" in done.stdout
@@ -94,8 +96,7 @@ def test_a_contest_around_a_published_kernel_with_tables(tmp_path: Path, name: s
 
 @pytest.mark.slow
 def test_state_is_changed_where_it_lies(tmp_path: Path) -> None:
-    sizes = {"TOKENS": 64, "SEQUENCES": 6, "PAGES": 400, "PAGES_PER_SEQUENCE": 4}
-    small = [word for constant, value in sizes.items() for word in ("--set", f"{constant}={value}")]
+    small = sets(TOKENS=64, SEQUENCES=6, PAGES=400, PAGES_PER_SEQUENCE=4)
     ratchet(tmp_path, "new", "mine", "--quiet", "--like", "ragged-paged-attention-update", *small, expect=0)
     done = ratchet(tmp_path / "mine", "judge", "--quiet", "--json", expect=0)
     evidence = json.loads(done.stdout)["evidence"]
@@ -108,7 +109,7 @@ def test_state_is_changed_where_it_lies(tmp_path: Path) -> None:
 
 def test_a_function_without_a_wrapper_gets_its_options_as_constants(tmp_path: Path) -> None:
     product = "jax.experimental.pallas.ops.tpu.matmul:matmul"
-    small = [word for name in "MNK" for word in ("--set", f"{name}=512")]
+    small = sets(M=512, N=512, K=512)
     arguments = ("new", "mine", "--quiet", "--from", product, "--like", "matmul", *small)
     refused = ratchet(tmp_path, *arguments, expect=4)
     assert "needs BLOCK_SHAPE" in refused.stderr
@@ -290,11 +291,8 @@ def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, capsys: pyt
 
 def test_what_templates_have_in_common_is_told_apart() -> None:
     text = "#: for a b c\nall\n#: a\none\n#: b c\nothers\n#: not c\n\n#: end\nend\n"
-    assert [scaffold._of_template(text, name) for name in "abc"] == [
-        "all\none\n\nend\n",
-        "all\nothers\n\nend\n",
-        "all\nothers\nend\n",
-    ]
+    for name, lines in (("a", "all\none\n\nend\n"), ("b", "all\nothers\n\nend\n"), ("c", "all\nothers\nend\n")):
+        assert scaffold._of_template(text, name) == lines
 
 
 def test_the_files_of_new_contests_are_in_order(tmp_path: Path) -> None:
@@ -304,15 +302,7 @@ def test_the_files_of_new_contests_are_in_order(tmp_path: Path) -> None:
     # Templates share lines: a list of one operand is laid out like a list of several.
     as_they_share = ["--config", "format.skip-magic-trailing-comma=false"]
     for words in (["check"], ["format", "--check", *as_they_share]):
-        command = [
-            sys.executable,
-            "-m",
-            "ruff",
-            *words,
-            "--config",
-            str(Path(PROJECT) / "pyproject.toml"),
-            str(tmp_path),
-        ]
+        command = [sys.executable, "-m", "ruff", *words, "--config", f"{PROJECT}/pyproject.toml", str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
 

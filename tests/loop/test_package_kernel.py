@@ -30,13 +30,15 @@ def package(judged: Evidence) -> Evidence:
     return replace(judged, trace=replace(judged.trace, sources=(source,)))
 
 
+WAITING = with_parts(rowwise(0.5e-3), ("unit stall", "XLU result", 0.3))
+SPILLING = package(with_run(WAITING, executed_spills=90_000, executed_fills=90_000))
+
+
 def test_its_constants_are_what_to_try() -> None:
-    waiting = with_parts(rowwise(0.5e-3), ("unit stall", "XLU result", 0.3))
-    judged = package(with_run(waiting, executed_spills=90_000, executed_fills=90_000))
-    before = advise(judged, report(judged, V5E))
+    before = advise(SPILLING, report(SPILLING, V5E))
     kinds = [hint.kind for hint in before]
     assert kinds.count("body") > 1
-    hints = for_kernel(before, judged, Candidate(text=WRAPPER), Path())
+    hints = for_kernel(before, SPILLING, Candidate(text=WRAPPER), Path())
     first, *others = [hint for hint, kind in zip(hints, kinds, strict=True) if kind == "body"]
     assert first.suggestion == (
         "try the constants of kernel.py, which calls ragged_paged_attention/kernel.py: "
@@ -50,12 +52,10 @@ def test_its_constants_are_what_to_try() -> None:
 
 def sweeps_of(kernel: bytes, *screened: tuple[tuple[str, str], ...]) -> set[str]:
     """The suggestions of changes of the code for a package's kernel; the longest axis is 8192."""
-    waiting = with_parts(rowwise(0.5e-3), ("unit stall", "XLU result", 0.3))
-    judged = package(with_run(waiting, executed_spills=90_000, executed_fills=90_000))
-    before = advise(judged, report(judged, V5E))
+    before = advise(SPILLING, report(SPILLING, V5E))
     candidate = Candidate(text=kernel)
     settings = [(UNRECORDED, setting) for setting in screened]
-    hints = for_kernel(before, judged, candidate, Path(), lambda: who_tried(candidate, {}, settings))
+    hints = for_kernel(before, SPILLING, candidate, Path(), lambda: who_tried(candidate, {}, settings))
     return {hint.suggestion for hint, old in zip(hints, before, strict=True) if old.kind == "body"}
 
 
@@ -67,13 +67,9 @@ def test_sizes_that_were_screened_or_fit_no_axis_are_left_out() -> None:
     assert words.endswith("--set PAGES=16`")
     spent = sweeps_of(b"PAGES = 8\n", (("PAGES", "4"),), (("PAGES", "16"),))
     assert spent
-    assert all(
-        words.startswith(
-            "half and twice the values of PAGES were tried already or exceed every axis; possible only in a copy of "
-            "ragged_paged_attention/kernel.py: "
-        )
-        for words in spent
-    )
+    tried = "half and twice the values of PAGES were tried already or exceed every axis; "
+    in_a_copy = "possible only in a copy of ragged_paged_attention/kernel.py: "
+    assert all(words.startswith(f"{tried}{in_a_copy}") for words in spent)
 
 
 def test_a_kernel_of_its_own_is_told_what_it_was_told() -> None:

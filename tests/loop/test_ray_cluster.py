@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from loop_fixtures import PROJECT, committed_contest
 from ray_fixtures import ENVIRONMENT, Nodes, befall, below, is_gone, listening, named, nodes
+from refusals import refused
 
 from harness import contest as contests
 from harness.candidate import Candidate
 from harness.contest import Contest
-from harness.errors import RatchetError
 from harness.judge.verdict.roofline import latency_seconds
 from harness.loop import ray_cluster, screening
 from harness.loop.screening import Places
@@ -119,12 +119,9 @@ def test_a_machine_with_another_compiler_is_left_out(contest: Contest, cluster: 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "nobody", "127.0.0.1:none", "::1:99999"])
 def test_a_cluster_that_does_not_answer_is_named(address: str) -> None:
-    with (
-        pytest.raises(RatchetError, match=f"of a Ray cluster, got '{address}'") as caught,
-        ray_cluster.connected(address, None, print),
-    ):
+    why = f"of a Ray cluster, got '{address}'"
+    with refused("no-cluster", why), ray_cluster.connected(address, None, print):
         raise AssertionError("it is not there")
-    assert caught.value.kind == "no-cluster"
 
 
 @pytest.mark.parametrize(
@@ -145,24 +142,9 @@ def test_what_ray_cannot_serve_is_refused(
 def table(tmp_path: Path, *words: str) -> "subprocess.Popen[str]":
     shapes = tmp_path / "shapes.json"
     shapes.write_text(json.dumps(SHAPES))
+    of_table = ("--kernel", "jax:flash", "--shapes", str(shapes), "--trials", "9", "--out", str(tmp_path / "out"))
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "harness",
-            "table",
-            "--kernel",
-            "jax:flash",
-            "--shapes",
-            str(shapes),
-            "--trials",
-            "9",
-            "--out",
-            str(tmp_path / "out"),
-            "--workers",
-            "2",
-            *words,
-        ],
+        [sys.executable, "-m", "harness", "table", *of_table, "--workers", "2", *words],
         cwd=tmp_path,
         text=True,
         stdout=subprocess.PIPE,

@@ -14,6 +14,7 @@ from ledger_fixtures import (
     candidate,
     four_attempts,
     git,
+    identify,
     mess,
     new_repository,
     numbers,
@@ -23,6 +24,7 @@ from ledger_fixtures import (
     users_state,
     without_ours,
 )
+from narrowing import present
 from screen_examples import shown
 
 from harness.advice.report import report
@@ -101,8 +103,7 @@ def test_what_failed_on_the_way_gets_no_title_again(ledger: Ledger, contest: Pat
     assert list(champions.all_before(ledger.place, 1)) == []
     candidate(contest, 2048)
     run_attempt(ledger)
-    before = champions.before(ledger.place, 6)
-    assert before is not None
+    before = present(champions.before(ledger.place, 6))
     assert before.number == 1, "an undo goes back past the revoked ones"
     assert audit(ledger).findings == ()
 
@@ -194,13 +195,8 @@ def test_page_and_plots_show_it_and_count_no_revoked_champion(ledger: Ledger) ->
     assert [(step.number, step.entry) for step in before.steps] == [(1, "1")]
     assert [(step.number, step.entry, step.seconds, step.was_before) for step in after.steps] == [(5, "1", 3e-3, True)]
     rows = {entry.id: row_plain(entry, standing) for entry in entries}
-    assert [rows[name]["verdict"] for name in "12345"] == [
-        "baseline",
-        "accepted, revoked",
-        "rejected",
-        "accepted, revoked",
-        "revoke",
-    ]
+    revoked = "accepted, revoked"
+    assert [rows[name]["verdict"] for name in "12345"] == ["baseline", revoked, "rejected", revoked, "revoke"]
     assert [rows[name]["revoked"] for name in "12345"] == [False, True, False, True, False]
     listed = group_plain(before)["tiles"]
     assert isinstance(listed, list | tuple)
@@ -235,8 +231,7 @@ def test_a_revoke_is_no_attempt_no_win_and_gives_luck_no_new_chance(ledger: Ledg
     assert attempts_since_accept(rows, "simulated") == before
     moves = title_moves(rows)
     assert [(move.kind, move.took, move.again) for move in moves] == [("revoke", (3,), 1)]
-    row = search_state.title_row(rows, 2)
-    assert row is not None
+    row = present(search_state.title_row(rows, 2))
     assert (row.number, row.hypothesis, row.seconds) == (2, "idea 2", rows[-1].seconds)
     assert search_state._taken_back(rows) == ("accepted, and revoked later for a failure: attempt 4",)
 
@@ -277,8 +272,7 @@ def test_a_revoke_that_is_killed_is_finished_or_never_was(tmp_path: Path, every:
         for at in range(1, len(events) + 1, every):
             contest = tmp_path / f"at{at}"
             git(tmp_path, "clone", "-q", str(template), contest.name)
-            git(contest, "config", "user.name", "A User")
-            git(contest, "config", "user.email", "user@example.org")
+            identify(contest)
             server.obey(contest, "revoke", "kill", at)
             ledger = Ledger.open(contest)
             with ledger.lock():
@@ -296,8 +290,7 @@ def test_a_revoke_that_is_killed_is_finished_or_never_was(tmp_path: Path, every:
 
 def _events(server: Server, template: Path, folder: Path) -> list[list[str]]:
     git(template.parent, "clone", "-q", str(template), folder.name)
-    git(folder, "config", "user.name", "A User")
-    git(folder, "config", "user.email", "user@example.org")
+    identify(folder)
     answer = server.obey(folder, "revoke")
     assert answer["status"] == 0
     return list(answer["events"])

@@ -66,12 +66,7 @@ def test_a_champion_that_fails_is_named_with_what_to_do(contest: Path) -> None:
 
 def test_it_loses_its_title_to_the_latest_that_passes(revoked: Path, after_revoke: tuple[Path, dict[str, Any]]) -> None:
     naive, (_, revocation) = git(revoked, "show", "HEAD~4:kernel.py"), after_revoke
-    assert (revocation["outcome"], revocation["champion"], revocation["holder"], revocation["attempt"]) == (
-        "revoked",
-        3,
-        1,
-        4,
-    )
+    assert [revocation[name] for name in ("outcome", "champion", "holder", "attempt")] == ["revoked", 3, 1, 4]
     assert [(entry["attempt"], entry["same_as"], entry["failure"] is None) for entry in revocation["tried"]] == [
         (3, None, False),
         (2, 3, False),
@@ -80,12 +75,8 @@ def test_it_loses_its_title_to_the_latest_that_passes(revoked: Path, after_revok
     assert (revoked / "kernel.py").read_text() == naive == git(revoked, "show", "HEAD:kernel.py")
     assert "Ratchet-Revokes: 3 2" in git(revoked, "log", "-1", "--format=%b")
     table = ratchet(revoked, "results", expect=0).stdout
-    assert [line.split()[1] for line in table.splitlines() if line[:3].strip(" *").isdigit()] == [
-        "baseline",
-        "revoked",
-        "revoked",
-        "revoke",
-    ]
+    words = [line.split()[1] for line in table.splitlines() if line[:3].strip(" *").isdigit()]
+    assert words == ["baseline", "revoked", "revoked", "revoke"]
     assert "REVOKED  attempt 3 lost its title" in ratchet(revoked, "show", "3", expect=0).stdout
     status = ratchet(revoked, "status", expect=0).stdout
     assert "attempt 1, " in status

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from loop_fixtures import copied, git, identify, ratchet
+from narrowing import present
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 # A suite is judged five times before the first test; tests/judge/test_suite.py tests the judge on suites.
@@ -107,8 +108,7 @@ def test_a_search_for_bad_inputs_takes_a_member(contest: Path) -> None:
 def test_the_page_and_the_search_state_hold_a_suite(contest: Path) -> None:
     run(contest, "report")
     page = (contest / "profile_data" / "report.html").read_text()
-    chunk = re.search(r'id="chunk-0"[^>]*>([^<]*)<', page)
-    assert chunk is not None
+    chunk = present(re.search(r'id="chunk-0"[^>]*>([^<]*)<', page))
     attempts = json.loads(gzip.decompress(base64.b64decode(chunk[1])))["attempts"]
     assert all("latency at prefill-1024" in [figure[0] for figure in attempt["figures"]] for attempt in attempts)
     assert "suite of 2: prefill-512 (25%), prefill-1024 (75%)" in run(contest, "next")

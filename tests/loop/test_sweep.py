@@ -30,14 +30,11 @@ def test_a_grid_is_stated_by_values_in_a_row() -> None:
         ("SHAPE", ("(8, 128)", "(16, 128)")),
         ("NAME", ("'a,b'", "None")),
     )
-    assert space(["BQ=512,512"]) == (("BQ", ("512",)),), "the same value twice is one setting"
+    assert space(["BQ=512,512,10"]) == (("BQ", ("512", "10")),), "the same value twice is one setting"
 
 
-@pytest.mark.parametrize("texts", [[], ["BQ"], ["BQ=1,,2"], ["BQ=1", "BQ=2"], ["BQ=f()"], [f"A={','.join('1' * 9)}0"]])
+@pytest.mark.parametrize("texts", [[], ["BQ"], ["BQ=1,,2"], ["BQ=1", "BQ=2"], ["BQ=f()"]])
 def test_a_bad_grid_is_named(texts: list[str]) -> None:
-    if texts == ["A=1,1,1,1,1,1,1,1,10"]:
-        assert space(texts) == (("A", ("1", "10")),)
-        return
     with pytest.raises(UsageError, match="--set"):
         space(texts)
 

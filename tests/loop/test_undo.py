@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from ledger_fixtures import run_attempt
 from loop_fixtures import committed_contest, copied, git
+from refusals import refused
 
 from harness import contest as contests
-from harness.errors import RatchetError
 from harness.ledger import Ledger, history
 from harness.loop.undo import checkout, undo
 from harness.records import Policy
@@ -32,10 +32,9 @@ def ledger(template: Path, tmp_path: Path) -> Ledger:
 
 
 def refusal(ledger: Ledger) -> str:
-    with pytest.raises(RatchetError, match="expected the champion's text") as refused:
+    with refused("unsaved-kernel", "expected the champion's text") as caught:
         undo(contests.load(ledger.place.kernel_path.parent), Policy())
-    assert refused.value.kind == "unsaved-kernel"
-    return str(refused.value)
+    return str(caught.value)
 
 
 def test_after_a_checkout_the_way_out_is_named_and_works(ledger: Ledger) -> None:

@@ -105,10 +105,10 @@ def test_arrays_go_by_their_names_and_with_the_axes_of_one_element_that_the_func
 def test_an_output_of_another_form_is_brought_into_the_stated_one(kind: str, expected: str, output: str | None) -> None:
     text = b"def kernel_fn(x):\n    call = f\n    return call(x)\n"
     variant = existing.Variant(candidate=Candidate(text=text), words="as it is")
-    other = existing.with_stated_output(variant, Failure(stage="contract", kind=kind, message=f"expected {expected}"))
+    failure = Failure(stage="contract", kind=kind, message=f"expected {expected}")
+    other = existing.with_stated_output(variant, failure)
     assert (other and other.candidate.text.decode().rpartition("return ")[2].strip()) == output
     if other is not None:
-        failure = Failure(stage="contract", kind=kind, message=f"expected {expected}")
         assert existing.with_stated_output(other, failure) is None
 
 

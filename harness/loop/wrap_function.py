@@ -10,18 +10,20 @@ from pathlib import Path
 from harness import contest as contests
 from harness.advice import jax_names
 from harness.advice.failure_remedies import next_step
-from harness.candidate import Candidate, Settings, names, rewrite
+from harness.candidate import KERNEL, Candidate, Settings, names, rewrite
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Progress
 from harness.loop import existing, find_function, trace_text
 from harness.loop.find_function import ExistingFunction
-from harness.records import KERNEL, Evidence, Failure, Statement
+from harness.records import KERNEL as FUNCTION
+from harness.records import Evidence, Failure, Statement
 from harness.records.report_words import simulated
 from harness.units import seconds
 
 # Each stand-in costs another trace, which takes a second. A serving stack without its dependencies lacks 15 packages.
 _MOST_LACKING = 32
+_PROBLEM = "prepare.py"
 _BEHIND_CHIP = re.compile(rb"^CHIP = .*\n", re.M)
 _STAND_IN = "packages that cannot be imported; stand-ins take their places while kernel.py is traced"
 # Words in a failure that a stand-in has caused (judge/evaluate/trace/stand_ins.py).
@@ -57,7 +59,7 @@ def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progres
 
 
 def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progress: Progress) -> Wrapped:
-    problem = names(contest.directory.joinpath("prepare.py").read_bytes())
+    problem = names(contest.directory.joinpath(_PROBLEM).read_bytes())
     lacking: dict[str, Failure] = {}
     refused: list[Failure] = []
     traced: list[tuple[existing.Variant, Evidence]] = []
@@ -146,7 +148,7 @@ def _both_signatures(contest: Contest, target: ExistingFunction) -> str:
         ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in arrays)
         for arrays in (statement.inputs, statement.results)
     )
-    problem = f"  the problem: {KERNEL}({inputs}) -> {outputs}"
+    problem = f"  the problem: {FUNCTION}({inputs}) -> {outputs}"
     if target.node is None:
         return problem
     returns = f" -> {ast.unparse(target.node.returns)}" if target.node.returns else ""
@@ -193,7 +195,7 @@ def _for_one_function(contest: Contest) -> Statement:
     statement = contest.problem.statement()
     if statement.members is None:
         return statement
-    functions = [member.function for member in statement.members if member.function != KERNEL]
+    functions = [member.function for member in statement.members if member.function != FUNCTION]
     if functions:
         raise RatchetError(
             "is-suite", f"--from wraps one function for all members, but this suite also needs {', '.join(functions)}"
@@ -202,12 +204,25 @@ def _for_one_function(contest: Contest) -> Statement:
 
 
 def _set(candidate: Candidate, settings: Settings, problem: frozenset[str]) -> Candidate:
-    """`candidate` with its constants set. Raises RatchetError for a constant that neither it nor the problem has."""
+    """`candidate` with its constants set; `problem` are the constants of prepare.py.
+
+    Raises RatchetError `unknown-constant` for a constant that neither has.
+    """
     files = candidate.files
     for name, value in settings:
         homes = [file for file, data in files.items() if name in names(data)]
+        if not homes and name not in problem:
+            lists = (
+                (file, ", ".join(sorted(every)))
+                for file, every in ((_PROBLEM, problem), (KERNEL, names(files[KERNEL])))
+            )
+            raise RatchetError(
+                "unknown-constant",
+                f"--set {name}: neither {_PROBLEM} nor {KERNEL} assigns {name} at its top level; "
+                + "; ".join(f"constants of {file}: {listed or 'none'}" for file, listed in lists),
+            )
         # A helper's constant of the same name as one of the problem's may mean something else.
-        home = KERNEL if KERNEL in homes or name in problem or not homes else homes[0]
-        if home in homes or name not in problem:
+        home = KERNEL if KERNEL in homes or name in problem else homes[0]
+        if home in homes:
             files[home] = rewrite(files[home], name, value, home)
     return Candidate.of_files(files)

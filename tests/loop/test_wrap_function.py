@@ -132,6 +132,19 @@ def test_a_helper_with_the_name_of_a_module_is_to_be_renamed_or_moved(tmp_path: 
     assert str(refused).startswith(f"{message}; nothing was written. What to do: rename that file; if")
 
 
+def test_a_constant_of_neither_file_is_refused_with_the_names_of_both() -> None:
+    kernel = Candidate.of_files({"kernel.py": b"TILE = 8\n"})
+    with pytest.raises(RatchetError, match=r"constants of prepare\.py: COLUMNS, ROWS; constants of kernel\.py: TILE"):
+        wrap_function._set(kernel, (("COLS", "512"),), frozenset({"ROWS", "COLUMNS"}))
+
+
+def test_constants_are_set_in_kernel_py_before_a_helper() -> None:
+    kernel = Candidate.of_files({"kernel.py": b"TILE = 8\nROWS = 1\n", "helper.py": b"TILE = 8\nROWS = 1\nDEPTH = 2\n"})
+    settings = (("TILE", "16"), ("ROWS", "256"), ("DEPTH", "3"))
+    changed = wrap_function._set(kernel, settings, frozenset({"ROWS"})).files
+    assert changed == {"kernel.py": b"TILE = 16\nROWS = 256\n", "helper.py": b"TILE = 8\nROWS = 1\nDEPTH = 3\n"}
+
+
 def test_the_first_of_several_outputs_is_converted(tmp_path: Path) -> None:
     words = new(tmp_path, kernel(tmp_path, output=".astype(jnp.float32)[:, None], jnp.zeros(3)"), Stages())
     assert "the first of its 2 outputs, the output reshaped from [256, 1, 1024] to [256, 1024], the output con" in words

@@ -1,20 +1,17 @@
 """`xprof ops` on a real capture against XProf: self time and total of every operation; captures that share a folder."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
 import duckdb
 import pytest
-from capture_examples import MODULE, PROGRAM, V6E, Ran, plane, run_folder, serialized, space
+from analyses import printed
+from capture_examples import MODULE, PROGRAM, V6E, Ran, one_core, plane, profiled, run_folder, serialized, space
 from xprof.convert.events_db.python.pywrap_events_db_c_api import xspace_to_parquet
 
 from harness.errors import RatchetError
 from harness.records import Capture
-from harness.sandbox import environment
 from harness.shell.main import main
 from harness.workbench.profiles import conversion
 from harness.workbench.profiles.database import Database
@@ -23,13 +20,10 @@ from harness.workbench.profiles.reading import read
 pytestmark = pytest.mark.long
 
 US, NS = 1e-6, 1e-9
+ADDED = one_core([Ran("%a = f32[1] add(%x)", 0.0, 1.0)])
 
 # Loops and conditions hold other operations: only there do self time and total differ.
 _PROGRAM = """
-import sys
-import jax
-import jax.numpy as jnp
-
 @jax.jit
 def step(x, weights):
     def body(carry, weight):
@@ -39,31 +33,15 @@ def step(x, weights):
     return jax.lax.scan(body, x, weights)
 
 x, weights = jnp.ones((128, 128)), 0.01 * jnp.ones((5, 128, 128))
-for _ in range(2):
-    jax.block_until_ready(step(x, weights))
-for name in sys.argv[2:]:
-    options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0
-    options.session_id = name
-    with jax.profiler.trace(sys.argv[1], profiler_options=options):
-        for number in range(3):
-            with jax.profiler.StepTraceAnnotation("train", step_num=number):
-                jax.block_until_ready(step(x, weights))
+call = lambda: step(x, weights)
 """
 
 
 @pytest.fixture(scope="module")
 def looped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two real captures of a CPU, one after the other."""
-    folder = tmp_path_factory.mktemp("looped")
-    subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(folder), "before", "after"],
-        check=True,
-        env=environment.on_cpu(),
-        capture_output=True,
-        timeout=120,
-    )
-    return {name: next((folder / "plugins" / "profile" / name).glob("*.xplane.pb")) for name in ("before", "after")}
+    before, after = profiled(tmp_path_factory.mktemp("looped"), _PROGRAM, "before", "after")
+    return {"before": before, "after": after}
 
 
 def by_name(capture: Capture) -> dict[str, SimpleNamespace]:
@@ -97,22 +75,15 @@ def test_every_self_time_of_a_real_capture_is_that_of_xprofs_hlo_stats(
     """XProf nests a device's operations and not a host's, so the same timeline is laid out as a device's."""
     capture = read([looped["before"]])
     (device,) = capture.devices
+    texts = [f"%{operation.name} = f32[1]{{0}} custom-op(f32[1]{{0}} %x)" for operation in device.operations]
     ops = [
-        Ran(
-            (
-                f"%{device.operations[run.operation].name} = f32[1]{{0}} custom-op(f32[1]{{0}} %x)",
-                {"hlo_category": "x"},
-            ),
-            run.start / US,
-            run.seconds / US,
-        )
+        Ran((texts[run.operation], {"hlo_category": "x"}), run.start / US, run.seconds / US)
         for run in device.executions
     ]
     whole = Ran(MODULE, 0.0, max(run.end for run in device.executions) / US, {"run_id": 1, "program_id": PROGRAM})
     laid = serialized(space(plane(1, "/device:TPU:0", {"XLA Modules": [whole], "XLA Ops": ops}, V6E)))
-    theirs = {
-        row["hlo_op_name"]: row for row in conversion.ask([run_folder(tmp_path, "laid", laid)], "hlo_stats")[0].rows
-    }
+    answer = conversion.ask([run_folder(tmp_path, "laid", laid)], "hlo_stats")[0]
+    theirs = {row["hlo_op_name"]: row for row in answer.rows}
     ours = by_name(capture)
     assert theirs.keys() == ours.keys()
     for name, row_of_ours in ours.items():
@@ -131,9 +102,8 @@ def test_two_captures_in_one_folder_are_told_apart_by_name(
     both.mkdir()
     for name, path in looped.items():
         (both / f"{name}.xplane.pb").write_bytes(path.read_bytes())
-    words = ["xprof", "compare", str(both / "before.xplane.pb"), str(both / "after.xplane.pb"), "--json"]
-    assert main(words) == 0
-    assert json.loads(capsys.readouterr().out)["tables"][0]["title"] == "A = both/before, B = both/after"
+    shown = printed(capsys, "xprof", "compare", str(both / "before.xplane.pb"), str(both / "after.xplane.pb"))
+    assert shown[0]["title"] == "A = both/before, B = both/after"
     # The two files are not two hosts of one capture.
     assert main(["xprof", "ops", str(both)]) == 4
     errors = capsys.readouterr().err
@@ -143,25 +113,17 @@ def test_two_captures_in_one_folder_are_told_apart_by_name(
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran("%a = f32[1] add(%x)", 0.0, 1.0)]}, V6E))
     for folder in ("old", "new"):
-        run_folder(tmp_path / folder, "run", serialized(text))
-    assert main(["xprof", "report", str(tmp_path / "old"), str(tmp_path / "new"), "--json"]) == 0
-    assert [row["run"] for row in json.loads(capsys.readouterr().out)["tables"][0]["rows"][:2]] == [
-        "old/run",
-        "new/run",
-    ]
-    assert main(["xprof", "compare", str(tmp_path / "old"), str(tmp_path / "old"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["tables"][0]["title"] == "A = run, B = run"
+        run_folder(tmp_path / folder, "run", serialized(ADDED))
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    assert [row["run"] for row in printed(capsys, "xprof", "report", old, new)[0]["rows"][:2]] == ["old/run", "new/run"]
+    assert printed(capsys, "xprof", "compare", old, old)[0]["title"] == "A = run, B = run"
 
 
 def test_two_hosts_of_one_capture_stay_one(tmp_path: Path) -> None:
-    text = space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran("%a = f32[1] add(%x)", 0.0, 1.0)]}, V6E))
-
     def placed(start: int, stop: int) -> bytes:
-        return serialized(
-            plane(8, "Task Environment", {}, {"profile_start_time": start, "profile_stop_time": stop}) + text
-        )
+        times = {"profile_start_time": start, "profile_stop_time": stop}
+        return serialized(plane(8, "Task Environment", {}, times) + ADDED)
 
     first = run_folder(tmp_path, "run", placed(1000, 2000), "host-0")
     second = run_folder(tmp_path, "run", placed(1500, 2500), "host-1")

@@ -2,20 +2,17 @@
 
 import contextlib
 import gzip
-import http.server
 import json
 import re
 import signal
 import socket
-import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from capture_examples import one_device_run
-from xprof_serving import serving
+from xprof_serving import answering, serving
 
 from harness.shell.main import main
 from harness.workbench.profiles import links
@@ -44,17 +41,11 @@ def listening(pid: int) -> set[str]:
     inodes = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
-            match = re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))
-            if match:
-                inodes.add(match[1])
-    ports = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            # State 0A is LISTEN.
-            if fields[3] == "0A" and fields[9] in inodes:
-                ports.add(fields[1])
-    return ports
+            inodes |= set(re.findall(r"^socket:\[(\d+)\]$", str(descriptor.readlink())))
+    texts = (Path(f"/proc/{pid}/net/{table}").read_text() for table in ("tcp", "tcp6"))
+    sockets = [line.split() for text in texts for line in text.splitlines()[1:]]
+    # State 0A is LISTEN.
+    return {fields[1] for fields in sockets if fields[3] == "0A" and fields[9] in inodes}
 
 
 def test_it_serves_the_runs_on_loopback_alone_and_stops_when_asked(logdir: Path) -> None:
@@ -90,34 +81,18 @@ def test_ctrl_c_stops_it(logdir: Path) -> None:
         assert "Traceback" not in printed
 
 
-class Bucket(http.server.BaseHTTPRequestHandler):
-    """A cloud's storage on this machine, with nothing in it; it notes what it is asked for."""
-
-    asked: ClassVar[list[str]] = []
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        is_object = "/o/" in self.path
-        body = b'{"error": {"code": 404}}' if is_object else b'{"kind": "storage#objects", "items": []}'
-        self.send_response(404 if is_object else 200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *words: object) -> None:
-        """Nothing on stderr."""
-
-
 @pytest.fixture
 def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    Bucket.asked.clear()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_port}")
+    """The paths that a cloud's storage on this machine, with nothing in it, is asked for."""
+
+    def answer(path: str) -> tuple[int, bytes]:
+        no_object, nothing = b'{"error": {"code": 404}}', b'{"kind": "storage#objects", "items": []}'
+        return (404, no_object) if "/o/" in path else (200, nothing)
+
+    with answering(answer, {"Content-Type": "application/json"}) as (address, asked):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
         monkeypatch.setenv("NO_GCE_CHECK", "true")
-        yield Bucket.asked
-        server.shutdown()
+        yield asked
 
 
 def test_a_cloud_path_is_passed_on_as_it_is(storage: list[str]) -> None:
@@ -138,11 +113,6 @@ def test_a_port_in_use_is_said(logdir: Path, capsys: pytest.CaptureFixture[str])
     assert "--port N" in printed
 
 
-def test_no_such_folder_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", str(tmp_path / "absent")]) == 2
-    assert "[no-such-place]" in capsys.readouterr().err
-
-
 def test_other_arguments_go_to_xprof_with_a_warning(logdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     # Arguments that xprof itself refuses: nothing listens on all interfaces for a test's sake.
     assert main(["serve", str(logdir), "--no_such_flag"]) == 2
@@ -154,9 +124,14 @@ def test_other_arguments_go_to_xprof_with_a_warning(logdir: Path, capfd: pytest.
     assert "must be different" in capfd.readouterr().err
 
 
-def test_two_log_directories_are_one_too_many(logdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", str(logdir), "elsewhere"]) == 2
-    assert "one log directory" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "sentence"), [(["absent"], "[no-such-place]"), ([".", "elsewhere"], "one log directory")]
+)
+def test_anything_but_a_log_directory_is_refused(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *words]) == 2
+    assert sentence in capsys.readouterr().err
 
 
 def test_every_page_of_the_installed_xprof_is_linked() -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analyses import named
+from analyses import rows as rows_of
 from breakdown_examples import CYCLES, breakdown, timeline
+from capture_examples import run_folder
 from jax.profiler import ProfileData
 from schedule_examples import NEWEST, unpack
 from xprof.convert import raw_to_tool_data
@@ -39,6 +42,8 @@ ENTRY %main.1 (q.1: bf16[128,128]) -> bf16[128,128] {
 }
 """
 INSTRUCTIONS = {name: str(instruction) for name, instruction in parse.read(HLO).instructions.items()}
+# The rows below the operations.
+BELOW = ("steps", "waits", "stalls", "DMA in", "DMA in 2", "DMA out", "MXU", "VALU")
 MICROSECONDS = 1e6 / 1.5e9
 # XProf's tables keep whole nanoseconds for each op.
 NANOSECOND = 1e-3
@@ -51,13 +56,14 @@ def test_no_words_break_a_trace() -> None:
     assert any(event["name"].endswith('"</script>?\0\x1b[2J') for event in document["traceEvents"])
 
 
+def written_profile(folder: Path, run_: Timeline) -> Path:
+    """The run's profile, written as the command does."""
+    return run_folder(folder, "run", xspace(run_, chip("v5e"), TITLE, "simulated-v5e"), "simulated-v5e")
+
+
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example's profile, written as the command does."""
-    path = tmp_path_factory.mktemp("logdir") / "plugins" / "profile" / "run" / "simulated-v5e.xplane.pb"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(xspace(replace(timeline(), instructions=INSTRUCTIONS), chip("v5e"), TITLE, "simulated-v5e"))
-    return path
+    return written_profile(tmp_path_factory.mktemp("logdir"), replace(timeline(), instructions=INSTRUCTIONS))
 
 
 def several_chips() -> Timeline:
@@ -86,31 +92,25 @@ def table(page: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(columns, (cell["v"] for cell in row["c"]), strict=True)) for row in page["rows"]]
 
 
+def two_cores(**more: Any) -> Timeline:
+    """The example's run on two cores."""
+    second = [replace(span, row=span.row.replace("core 0", "core 1")) for span in timeline().spans]
+    return replace(timeline(), spans=(*timeline().spans, *second), **more)
+
+
 # --- rows --------------------------------------------------------------------------------------
 
 
 def test_rows_are_in_order_and_no_span_overlaps_the_next() -> None:
     drawn = rows(timeline())
-    assert [row.name for row in drawn] == [
-        "ops",
-        "steps",
-        "waits",
-        "stalls",
-        "DMA in",
-        "DMA in 2",
-        "DMA out",
-        "MXU",
-        "VALU",
-    ]
+    assert [row.name for row in drawn] == ["ops", *BELOW]
     assert sum(len(row.spans) for row in drawn) == len(timeline().spans)
     for row in drawn:
         assert all(span.end <= next_.start for span, next_ in zip(row.spans, row.spans[1:], strict=False)), row.name
 
 
 def test_cores_are_kept_apart() -> None:
-    second = [replace(span, row=span.row.replace("core 0", "core 1")) for span in timeline().spans]
-    both = replace(timeline(), spans=(*timeline().spans, *second))
-    assert [row.place for row in rows(both)] == ["core 0"] * 9 + ["core 1"] * 9
+    assert [row.place for row in rows(two_cores())] == ["core 0"] * 9 + ["core 1"] * 9
 
 
 def test_chips_are_processes_and_planes_with_lanes_of_their_links() -> None:
@@ -130,23 +130,18 @@ def test_chips_are_processes_and_planes_with_lanes_of_their_links() -> None:
 
 
 def test_links_of_a_simulated_capture_are_a_table(tmp_path: Path) -> None:
-    path = tmp_path / "plugins" / "profile" / "run" / "simulated-v5e.xplane.pb"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(xspace(several_chips(), chip("v5e"), TITLE, "simulated-v5e"))
-    (links,) = (table for table in overlap(reading.read([path])) if table.name == "links")
-    assert links.column("source") == ("TPU:0", "TPU:1")
-    assert links.column("destination") == ("TPU:1", "TPU:0")
-    assert links.column("bytes") == (4096, 4096)
-    assert links.column("busy_fraction") == pytest.approx((700 / CYCLES,) * 2, rel=1e-6)
+    links = named(overlap(reading.read([written_profile(tmp_path, several_chips())])))["links"]
+    for row, ends in zip(rows_of(links), (("TPU:0", "TPU:1"), ("TPU:1", "TPU:0")), strict=True):
+        assert (row["source"], row["destination"], row["bytes"]) == (*ends, 4096)
+        assert row["busy_fraction"] == pytest.approx(700 / CYCLES, rel=1e-6)
 
 
 def test_the_summary_says_of_each_chip_when_it_ends_and_what_it_waits_for() -> None:
-    text = summary(several_chips(), Path("p"), Path("a/b/c/plugins/profile/run/h.xplane.pb"), str)
+    path = Path("a/b/c/plugins/profile/run/h.xplane.pb")
+    text = summary(several_chips(), Path("p"), path, str)
     assert "chips 0, 1 end at " in text
     assert "after waiting " in text
-    assert (
-        "chip" not in summary(timeline(), Path("p"), Path("a/b/c/plugins/profile/run/h.xplane.pb"), str).split("\n")[1]
-    )
+    assert "chip" not in summary(timeline(), Path("p"), path, str).split("\n")[1]
 
 
 # --- XProf -------------------------------------------------------------------------------------
@@ -192,19 +187,8 @@ def test_roofline_knows_the_chip_and_the_whole_run(profile: Path) -> None:
 def test_trace_viewer_shows_every_span_where_it_is(profile: Path) -> None:
     events = [event for event in tool(profile, "trace_viewer")["traceEvents"] if event]
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert [names[tid] for tid in sorted(names)] == [
-        "Steps",
-        "XLA Modules",
-        "XLA Ops",
-        "steps (simulated)",
-        "waits (simulated)",
-        "stalls (simulated)",
-        "DMA in (simulated)",
-        "DMA in 2 (simulated)",
-        "DMA out (simulated)",
-        "MXU (simulated)",
-        "VALU (simulated)",
-    ]
+    below = [f"{name} (simulated)" for name in BELOW]
+    assert [names[tid] for tid in sorted(names)] == ["Steps", "XLA Modules", "XLA Ops", *below]
     slices = [event for event in events if event["ph"] == "X"]
     assert [event["name"] for event in slices if names[event["tid"]] == "XLA Modules"] == [f"{TITLE}(1)"]
     ours = [event for event in slices if "start_cycle" in event["args"]]
@@ -218,10 +202,8 @@ def test_trace_viewer_shows_every_span_where_it_is(profile: Path) -> None:
 
 
 def test_a_two_core_chip_has_a_device_for_each_with_half_of_its_peaks() -> None:
-    second = [replace(span, row=span.row.replace("core 0", "core 1")) for span in timeline().spans]
-    both = replace(timeline(), chip="v5p", spans=(*timeline().spans, *second))
     # Planes do not keep their space alive.
-    data = ProfileData.from_serialized_xspace(xspace(both, chip("v5p"), "simulated v5p", "host"))
+    data = ProfileData.from_serialized_xspace(xspace(two_cores(chip="v5p"), chip("v5p"), "simulated v5p", "host"))
     planes = list(data.planes)
     assert [plane.name for plane in planes] == ["/device:TPU:0", "/device:TPU:1"]
     for plane in planes:
@@ -246,9 +228,8 @@ def test_names_that_a_compiler_might_give_survive() -> None:
 
 
 def test_instructions_are_found_by_their_names() -> None:
-    shown = INSTRUCTIONS
-    assert shown.keys() == {"q.1", "copy.9", "naive.1"}
-    assert shown["naive.1"].startswith("%naive.1 = (bf16")
+    assert INSTRUCTIONS.keys() == {"q.1", "copy.9", "naive.1"}
+    assert INSTRUCTIONS["naive.1"].startswith("%naive.1 = (bf16")
 
 
 # --- Perfetto ----------------------------------------------------------------------------------
@@ -350,7 +331,8 @@ def test_the_perfetto_trace_shows_its_steps_transfers_and_units(written: tuple[P
     assert {"ops", "DMA in", "DMA out", "MXU", "VALU"} <= {row for row, *_ in shown}
     assert simulation.seconds is not None
     assert max(end for *_, end in shown) == pytest.approx(simulation.seconds * 1e9, rel=0.01)
-    moved = sum(
-        event["args"].get("hbm_bytes", 0) for event in document["traceEvents"] if event.get("cat") == "transfer"
+    transfers = [event["args"] for event in document["traceEvents"] if event.get("cat") == "transfer"]
+    assert (
+        sum(figures.get("hbm_bytes", 0) for figures in transfers)
+        == simulation.hbm_read_bytes + simulation.hbm_written_bytes
     )
-    assert moved == simulation.hbm_read_bytes + simulation.hbm_written_bytes

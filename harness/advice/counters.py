@@ -217,12 +217,13 @@ def unit_uses(evidence: Evidence) -> tuple[UnitUse, ...]:
     simulation = finished_run(evidence)
     if simulation is None:
         return ()
-    uses = []
-    for unit in simulation.units:
-        if unit.offered_slots <= 0:
-            continue
-        busy = None
-        if unit.busy_cycles is not None and simulation.cycles:
-            busy = unit.busy_cycles / simulation.cycles
-        uses.append(UnitUse(name=unit.name, slot_fraction=unit.executed_slots / unit.offered_slots, busy_fraction=busy))
-    return tuple(uses)
+    cycles = simulation.cycles
+    return tuple(
+        UnitUse(
+            name=unit.name,
+            slot_fraction=unit.executed_slots / unit.offered_slots,
+            busy_fraction=unit.busy_cycles / cycles if unit.busy_cycles is not None and cycles else None,
+        )
+        for unit in simulation.units
+        if unit.offered_slots > 0
+    )

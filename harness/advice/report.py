@@ -78,7 +78,7 @@ def report(evidence: Evidence, chip: Chip) -> Report:
         device_median_seconds=statistics.median(samples.device_seconds) if samples and samples.device_seconds else None,
         host_median_seconds=statistics.median(samples.host_seconds) if samples and samples.host_seconds else None,
         vmem_bytes=tightest.vmem_bytes if tightest and chip.platform == "tpu" else None,
-        vmem_limit_bytes=_vmem_limit(tightest, chip),
+        vmem_limit_bytes=chip.vmem_limit(tightest.vmem_limit_bytes if tightest else None),
         counters=counter_lines(evidence),
         hints=(),
         impossible=roofline.impossibilities(work, latency, with_mesh(chip, evidence.problem.mesh))
@@ -194,8 +194,4 @@ def tightest_call(evidence: Evidence, chip: Chip) -> PallasCall | None:
     """The Pallas call that fills its VMEM limit most, or None if the trace has no Pallas call."""
     trace = with_compiled_sizes(evidence).trace
     calls = trace.pallas_calls if trace else ()
-    return max(calls, key=lambda call: call.vmem_bytes / _vmem_limit(call, chip), default=None)
-
-
-def _vmem_limit(call: PallasCall | None, chip: Chip) -> int:
-    return chip.vmem_limit(call.vmem_limit_bytes if call else None)
+    return max(calls, key=lambda call: call.vmem_bytes / chip.vmem_limit(call.vmem_limit_bytes), default=None)

@@ -35,12 +35,6 @@ def traced(kernel: Evidence, **changes: Any) -> Evidence:
 GOOD = evidence(0.76e-3, bq=2048, bkv=512)
 
 
-def test_a_good_kernel_gets_no_remedies() -> None:
-    assert advised(GOOD)[:1] == advised(GOOD)
-    assert "stop tuning blocks" in text(evidence(0.74e-3, bq=2048, bkv=512))
-    assert text(evidence(0.80e-3, bq=2048, bkv=512)) == ""
-
-
 def test_the_same_change_is_suggested_once() -> None:
     cycles = 3.0e-3 * 1.5e9
     run = simulation(3.0e-3, unit_stall_cycles=0.45 * cycles)
@@ -260,11 +254,6 @@ def test_a_refused_option_is_not_put_down_to_memory() -> None:
 def test_impossible_and_unknown_latencies_get_no_hints() -> None:
     assert advised(evidence(0.1e-3)) == ()
     assert advised(evidence(None)) == ()
-
-
-def test_every_rule_is_silent_about_bare_evidence() -> None:
-    bare = evidence(0.80e-3, trace=None, hlo=None, mosaic=None, simulation=None)
-    assert advised(bare) == ()
 
 
 def test_odd_shapes_of_a_candidate_do_not_break_the_rules() -> None:

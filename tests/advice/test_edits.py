@@ -20,6 +20,7 @@ from harness.render.hints import gain_text
 
 TEMPLATE = saved("naive-128x256-v5e")
 QUERIES = Edit(window="q", axis=-2, size=128, new=512)
+FIGURES = report(TEMPLATE, V5E)
 KEYS = Edit(window="k", axis=-2, size=256, new=1024)
 
 
@@ -29,10 +30,9 @@ def simulate(edit: Edit, ratio: float | None, constant: str = "B") -> SimulatedE
 
 def test_the_query_block_is_offered_though_another_bound_leads() -> None:
     """64 times the least traffic, at a quarter of the bandwidth: latency-bound."""
-    figures = report(TEMPLATE, V5E)
-    assert figures.regime == "latency-bound"
-    assert (figures.hbm_bytes or 0) / figures.minimum_hbm_bytes == pytest.approx(64.5)
-    assert set(diagnose.edits(TEMPLATE, figures)) == {QUERIES, KEYS}
+    assert FIGURES.regime == "latency-bound"
+    assert (FIGURES.hbm_bytes or 0) / FIGURES.minimum_hbm_bytes == pytest.approx(64.5)
+    assert set(diagnose.edits(TEMPLATE, FIGURES)) == {QUERIES, KEYS}
     (hint,) = [hint for hint in advised(TEMPLATE) if hint.rule == "re-reads"]
     assert "raise the query block (rows of q's block, now 128) to 512: 4x fewer re-reads" in hint.suggestion
     assert hint.gain is None
@@ -45,9 +45,8 @@ def test_re_reads_near_the_least_or_far_above_the_ridge_are_not_offered() -> Non
 
 
 def test_a_simulated_edit_takes_the_place_of_a_bound_and_ranks_the_hints() -> None:
-    figures = report(TEMPLATE, V5E)
     asked = (simulate(QUERIES, 0.513, "BQ"), simulate(KEYS, 0.6, "BKV"))
-    first, second, *_ = diagnose.hints(TEMPLATE, figures, simulated=asked)
+    first, second, *_ = diagnose.hints(TEMPLATE, FIGURES, simulated=asked)
     assert first.rule == "re-reads"
     assert first.gain == pytest.approx(0.487)
     assert gain_text(first) == "48.7% less time (simulated edit: BQ 128 -> 512)"
@@ -56,8 +55,7 @@ def test_a_simulated_edit_takes_the_place_of_a_bound_and_ranks_the_hints() -> No
 
 
 def test_an_edit_that_brings_nothing_is_not_offered() -> None:
-    figures = report(TEMPLATE, V5E)
-    hints = diagnose.hints(TEMPLATE, figures, simulated=(simulate(QUERIES, 1.02), simulate(KEYS, None)))
+    hints = diagnose.hints(TEMPLATE, FIGURES, simulated=(simulate(QUERIES, 1.02), simulate(KEYS, None)))
     assert not any(hint.rule == "re-reads" for hint in hints)
     assert any("raise the key/value block" in hint.suggestion and hint.gain is None for hint in hints)
 
@@ -73,12 +71,11 @@ def test_edits_that_save_nothing_are_counted_and_named() -> None:
 
 
 def test_a_finding_whose_edits_save_nothing_is_left_out_even_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = report(TEMPLATE, V5E)
     slower = (simulate(QUERIES, 1.02), simulate(KEYS, 1.03))
-    cases = [case for case in diagnose.findings(diagnose.observe(TEMPLATE, figures, 7e-3)) if case[1].edits]
+    cases = [case for case in diagnose.findings(diagnose.observe(TEMPLATE, FIGURES, 7e-3)) if case[1].edits]
     assert cases
     monkeypatch.setattr(diagnose, "findings", lambda seen: tuple(cases))
-    assert diagnose.hints(TEMPLATE, figures, simulated=slower) == ()
+    assert diagnose.hints(TEMPLATE, FIGURES, simulated=slower) == ()
 
 
 def test_an_edit_is_made_where_the_program_has_that_block() -> None:

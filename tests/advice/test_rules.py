@@ -466,7 +466,9 @@ SHOWN = {
 
 # Kernels, each with all rules that find something in it.
 SPOKEN_ABOUT: tuple[tuple[Evidence, set[str]], ...] = (
+    (evidence(0.80e-3, trace=None, hlo=None, mosaic=None, simulation=None), set()),
     (good(), set()),
+    (good(0.76e-3), {"small gap"}),
     (on_chip("v5p", good()), {"no overlap"}),
     (evidence(2.16e-3), {"re-reads", "short steps"}),
     (saved(CHAMPION), {"bubbles", "scale outside", "spills", "wide statistics"}),

@@ -96,9 +96,7 @@ def collective_tables(
     `ring_bandwidth` is the bandwidth of one axis, both directions together; every other axis has the same bandwidth.
     """
     network = links(target)
-    ring_rate = (
-        ring_bandwidth if ring_bandwidth is not None else network.both_ways_bytes_per_second if network else None
-    )
+    ring_rate = ring_bandwidth if ring_bandwidth is not None else link_bytes_per_second(target)
     if ring_rate is None:
         raise UsageError(
             "no-bandwidth",

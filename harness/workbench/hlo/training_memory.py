@@ -13,6 +13,8 @@ from harness.workbench.tables import columns, table
 # The assumed number of pieces of a chunked cross entropy.
 CHUNKS = 8
 _BF16, _F32 = 2, 4
+# The state of training: bytes per parameter.
+_STATE_BYTES = sum(size for _, size in TRAINING_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,8 @@ def memory_tables(
     parameters: float, model: Transformer | None, target: Figures | None, devices: int, *, is_recomputed: bool
 ) -> tuple[Table, ...]:
     """The memory of mixed-precision training with Adam: 16 bytes per parameter, and a model's activations."""
-    width = sum(each for _, each in TRAINING_BYTES)
     rows: list[tuple[Cell, ...]] = [(name, each, int(parameters * each), f"{each} P") for name, each in TRAINING_BYTES]
-    total = parameters * width
+    total = parameters * _STATE_BYTES
     notes = []
     if model is not None:
         activations = model.activation_bytes(is_recomputed=is_recomputed)
@@ -108,7 +109,7 @@ def memory_tables(
         notes.append(_SYMBOLS)
         rows.append(("together", None, int(total), ""))
     else:
-        rows.append(("together", width, int(total), f"{width} P"))
+        rows.append(("together", _STATE_BYTES, int(total), f"{_STATE_BYTES} P"))
         notes.append(
             "Activations, the batch and the compiler's workspace come on top (ZeRO, Rajbhandari et al. 2020, 3.1): "
             "--batch, --seq, --layers and --d-model estimate the activations."
@@ -121,7 +122,7 @@ def memory_tables(
             f"{target.device}s with enough memory: {least}."
         )
     if target is not None and model is not None:
-        notes.append(_largest_batch(parameters * width, model, target, devices, is_recomputed=is_recomputed))
+        notes.append(_largest_batch(parameters * _STATE_BYTES, model, target, devices, is_recomputed=is_recomputed))
     title = f"memory to train {parameters:,.0f} parameters"
     first = table("memory", title, "predicted", _COLUMNS, rows, notes)
     if model is None:
@@ -180,8 +181,7 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
         saved = model.logit_bytes * (1 - 1 / CHUNKS)
         rows.append(("chunked cross entropy", saved, f"4 B S V (1 - 1/{CHUNKS})", f"the loss in {CHUNKS} pieces"))
     others = max(2, devices)
-    width = sum(each for _, each in TRAINING_BYTES)
-    saved, formula = parameters * width * (1 - 1 / others), f"{width} P (1 - 1/{others})"
+    saved, formula = parameters * _STATE_BYTES * (1 - 1 / others), f"{_STATE_BYTES} P (1 - 1/{others})"
     rows.append(("sharding the state", saved, formula, f"FSDP over {others} devices: the saving on each"))
     savings = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
     savings.sort(key=lambda row: -row[1])

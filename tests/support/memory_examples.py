@@ -4,7 +4,7 @@ import gzip
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from capture_examples import HOST, Ran, Stats, plane, run_folder, serialized, space
+from capture_examples import HOST, TANH, V6E, Ran, Stats, plane, run_folder, serialized, space
 
 MODULE = "jit_step(7)"
 # Made by libtpu 0.0.42.1, see fixtures/memory/make.py.
@@ -83,3 +83,29 @@ def memory_run(
     ]
     host = plane(1, "/host:CPU", {"python": host_events or events(reserved)}, {})
     return run_folder(logdir, run, serialized(space(metadata_plane({MODULE: proto}), host)), HOST)
+
+
+def loaded_run(logdir: Path, run: str, kept: int = 0, workspace: int = 20, capacity: int = 32) -> Path:
+    """A v6e with `capacity` GB of memory that loads a program with a workspace and runs it six times.
+
+    Half of the memory is allocated at 4 us and free again at 199 us, when the workspace is reserved. The program keeps
+    `kept` GB of each run. The first event of the capture is at 3 us of its line. With a workspace of 0, all of the
+    memory is reserved from the beginning, as by an allocator that counts its whole pool.
+    """
+    half, ran = capacity // 2, range(6)
+    levels = [(4.0, 0, half), *((199.0 + 100.0 * step, workspace, 1 + kept * step) for step in ran)]
+    memory = [
+        event(
+            at,
+            allocated * GIGABYTE,
+            (capacity - reserved - allocated) * GIGABYTE,
+            "jit(step)/dot_general",
+            GIGABYTE,
+            reserved=reserved * GIGABYTE if workspace else capacity * GIGABYTE,
+        )
+        for at, reserved, allocated in levels
+    ]
+    modules = [Ran("jit_load(1)", 100.0, 5.0), *(Ran(MODULE, 200.0 + 100.0 * step, 90.0) for step in ran)]
+    device = plane(2, "/device:TPU:0", {"XLA Modules": modules, "XLA Ops": [Ran(TANH, 200.0, 90.0)]}, V6E)
+    host = plane(1, "/host:CPU", {"python": [Ran("start", 3.0, 1.0)], "allocator": memory}, {})
+    return run_folder(logdir, run, serialized(space(host, device)), HOST)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from analyses import by, named, rows
-from memory_examples import GIGABYTE, MODULE, STEP, memory_run
+from memory_examples import GIGABYTE, MODULE, STEP, loaded_run, memory_run
 
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Table
@@ -15,7 +15,7 @@ from harness.shell.main import main
 from harness.workbench.profiles import conversion, memory_rules
 from harness.workbench.profiles.analysis import sparkline
 from harness.workbench.profiles.database import database_of
-from harness.workbench.profiles.memory import diagnose, memory
+from harness.workbench.profiles.memory import diagnose, memory, peak_of
 from harness.workbench.profiles.reading import read
 
 pytestmark = pytest.mark.long
@@ -43,15 +43,49 @@ def row(table: Table) -> dict[str, Any]:
 
 
 def test_measured_peak_capacity_and_both_ways_to_count(tables: dict[str, Table]) -> None:
-    gigabytes = {"capacity_bytes": 16, "used_bytes": 12, "actual_bytes": 9 - 4, "allocated_bytes": 3}
+    gigabytes = {"capacity_bytes": 16, "used_bytes": 12, "allocated_bytes": 3}
     expected = {name: number * GIGABYTE for name, number in gigabytes.items()} | {"fragmentation": 0.25}
     assert row(tables["memory"]).items() >= expected.items()
     assert tables["memory"].origin == "measured"
 
 
-def test_less_reserved_than_free_is_unknown_and_not_negative(tmp_path: Path) -> None:
+def test_what_reserved_counts_is_unknown_if_the_capture_does_not_show_it(tables: dict[str, Table]) -> None:
+    assert row(tables["memory"])["actual_bytes"] is None
+    assert "actual is unknown" in tables["memory"].notes[1]
+
+
+def test_less_reserved_than_free_cannot_hold_it(tmp_path: Path) -> None:
     capture = read([memory_run(tmp_path, reserved=GIGABYTE)])
-    assert row(memory(capture)[0])["actual_bytes"] is None
+    assert row(memory(capture)[0])["actual_bytes"] == 4 * GIGABYTE
+
+
+def test_a_workspace_is_in_use_and_is_no_leak(tmp_path: Path) -> None:
+    capture = read([loaded_run(tmp_path, "loaded")])
+    shown = named((*memory(capture), *diagnose(capture)))
+    assert (row(shown["memory"])["actual_bytes"], row(shown["memory"])["used_bytes"]) == (21 * GIGABYTE, 21 * GIGABYTE)
+    assert row(shown["reserved"])["used_fraction"] == pytest.approx(21 / 32)
+    assert (row(shown["reserved"])["grown_bytes"], row(shown["reserved"])["reading"]) == (0, "in order")
+    assert peak_of(capture) == (21 * GIGABYTE, "reserved + allocated")
+
+
+def test_what_each_step_keeps_is_a_leak_whatever_was_allocated_before(tmp_path: Path) -> None:
+    finding = row(diagnose(read([loaded_run(tmp_path, "kept", kept=1)]))[0])
+    assert finding["grown_bytes"] == 5 * GIGABYTE
+    assert "grows: 15.6% of the capacity was allocated from the first step to the last" in finding["reading"]
+
+
+def test_a_pool_of_all_memory_is_in_use_but_for_what_is_available(tmp_path: Path) -> None:
+    capture = read([loaded_run(tmp_path, "pool", workspace=0)])
+    assert peak_of(capture) == (16 * GIGABYTE, "reserved - available")
+    assert "count bytes twice" in memory(capture)[0].notes[1]
+
+
+def test_moments_of_the_allocator_are_on_the_captures_clock(tmp_path: Path) -> None:
+    capture = read([loaded_run(tmp_path, "clock")])
+    moments = database_of(capture).rows("select at_seconds from memory_levels order by place")
+    assert [at for (at,) in moments] == pytest.approx([1e-6, *(196e-6 + 100e-6 * step for step in range(6))])
+    ((began,),) = database_of(capture).rows("select min(start_seconds) from steps")
+    assert began == pytest.approx(197e-6)
 
 
 def test_what_was_alive_is_what_the_allocator_says(tables: dict[str, Table]) -> None:
@@ -167,10 +201,9 @@ def test_the_estimate_is_sixteen_bytes_a_parameter(findings: dict[str, Table]) -
     assert estimate["estimate_bytes"] == 16 * estimate["parameters"]
 
 
-def test_reserved_minus_available_is_read_against_capacity(findings: dict[str, Table]) -> None:
+def test_unknown_use_is_read_as_the_larger_of_both(findings: dict[str, Table]) -> None:
     finding = row(findings["reserved"])
-    assert finding["actual_bytes"] == 5 * GIGABYTE
-    assert finding["used_fraction"] == pytest.approx(5 / 16)
+    assert finding["actual_bytes"] is None
     # 12 of 16 GB are in use as XProf adds it up: no room is promised.
     assert finding["reading"] == "in order"
     assert finding["grown_bytes"] == 0

@@ -110,10 +110,11 @@ def test_host_transfers_are_its_only_finding(real: Capture) -> None:
 def test_a_workspace_that_is_reserved_once_is_in_use_and_does_not_grow(real: Capture) -> None:
     for row in rows(memory.diagnose(real)[0]):
         assert row["actual_bytes"] == pytest.approx(21.4926e9, rel=1e-5)
-        assert row["actual_to_static"] == pytest.approx(1.0, abs=5e-4)
+        assert row["actual_to_static"] == pytest.approx(1.0, abs=1e-3)
         assert row["grown_bytes"] < 1000
         assert row["reading"] == "in order"
-    assert memory.peak_of(real) == (pytest.approx(21.4927e9, rel=1e-5), "reserved + allocated")
+    peak, source = memory.peak_of(real)
+    assert (peak, source) == (pytest.approx(21.4927e9, rel=1e-5), "reserved + allocated")
     query = "select min(at_seconds) from memory_levels where memory = 0 and reserved_bytes > 2e10"
     ((reserved,),) = database_of(real).rows(query)
     ((began,),) = database_of(real).rows("select min(start_seconds) from steps where device = 0")

@@ -75,9 +75,6 @@ def _roll_up(name: str, title: str, column: str, key: str) -> Analysis:
 
 
 _USED = "reserved_bytes + allocated_bytes"
-# Reserved minus available (protocol, section 6); NULL if less is reserved than free, where the difference means
-# nothing.
-_ACTUAL = "case when reserved_bytes > free_bytes then reserved_bytes - free_bytes end"
 _STATIC = "(select max(peak_bytes) from heaps where space = 'HBM')"
 _OVER_TIME = _moments(_USED, "memory", "memory_levels")
 _OVER_SCHEDULE = _moments("bytes", "heap", "heap_levels where heap = $heap")
@@ -89,15 +86,19 @@ MEMORY = (
         "reserved_bytes=reserved;allocated_bytes=allocated;available_bytes=available;fragmentation=fragmented:fraction;"
         "lifetime_peak_bytes=peak since start;static_peak_bytes=static bound",
         query=f"""
-            select host, name, capacity_bytes, {_USED}, ({_USED}) / capacity_bytes, {_ACTUAL}, reserved_bytes,
-                allocated_bytes,
-                free_bytes, fragmentation, lifetime_peak_bytes, {_STATIC} from memories order by memory""",
+            select host, name, capacity_bytes, {_USED}, ({_USED}) / capacity_bytes, actual_bytes, reserved_bytes,
+                allocated_bytes, free_bytes, fragmentation, lifetime_peak_bytes, {_STATIC}
+            from memories order by memory""",
         notes=(
             "used = reserved (programs' workspace) + allocated (their arguments and results), as XProf adds them up; "
             "allocated alone leaves the workspace out.",
-            "actual = reserved - available, the published rule for the memory really in use; `-` if not positive.",
-            "static bound: the compiler's peak of the largest module; while it runs, 5 to 15 % less is in use.",
+            "{counted}",
+            "static bound: the compiler's peak of the largest module; published runs used 5 to 15 % less.",
+            "peak since start: the allocator's own figure, here without the workspace, as it is less than is in use."
+            "{apart:?}",
         ),
+        facts="select bool_or(lifetime_peak_bytes < actual_bytes) as apart from memories",
+        more=lambda database, _: {"counted": _how_counted(database)},
         empty=_NO_EVENTS,
     ),
     Analysis(
@@ -123,7 +124,11 @@ MEMORY = (
             with {_OVER_TIME} select name, at_seconds, level from moments join memories using (memory)
             order by memory, place""",
         more=lambda database, _: {"lines": _lines_over_time(database)},
-        notes=("{lines}",),
+        notes=(
+            "{lines}",
+            "at: unknown, because the trace viewer of a server leaves the allocator's events out.{timeless:?}",
+        ),
+        facts="select bool_and(at_seconds is null) as timeless from memory_levels",
         empty=_NO_EVENTS,
     ),
     Analysis(
@@ -195,6 +200,24 @@ def _lines_over_time(database: Database) -> list[str]:
     ]
 
 
+# What an allocator counts as reserved, and whether its figures show it, by what is in use at the peak.
+_COUNTS = {
+    "parts": "actual = reserved + allocated: with the available bytes they are the parts of one memory, of which their "
+    "sum is the capacity. The published rule, reserved - available, has no meaning for such parts.",
+    "pool": "actual = reserved - available, the published rule: reserved, allocated and available together are more "
+    "than the chip has, so reserved is a pool that holds the others. Then used and capacity count bytes twice.",
+    "unknown": "actual is unknown: the capture does not show whether reserved holds the allocated and available bytes "
+    "(then reserved - available is in use, the published rule) or stands beside them (then reserved + allocated is).",
+}
+
+
+def _how_counted(database: Database) -> list[str]:
+    query = f"""
+        select distinct case when actual_bytes is null then 'unknown' when actual_bytes = {_USED} then 'parts'
+            else 'pool' end from memories order by 1"""
+    return [_COUNTS[kind] for (kind,) in database.rows(query)]
+
+
 _WASTED = "coalesce(bytes - needed_bytes, 0)"
 _READING = f"""
     coalesce(nullif(concat_ws('; ',
@@ -202,7 +225,8 @@ _READING = f"""
             when filled > 0.9 then 'nearly full: reduce what is alive at the peak'
             when filled < 0.5 then 'room for a larger batch' end,
         case when grown / capacity_bytes >= {_GROWTH} then 'grows: ' || in_percent(grown / capacity_bytes)
-            || ' of the capacity was allocated and not freed; look for arrays kept from step to step' end,
+            || ' of the capacity was allocated ' || meanwhile
+            || ' and not freed; look for arrays kept from step to step' end,
         case when spike >= {_SPIKE} then 'a spike: the peak is ' || printf('%.1f', spike)
             || ' times the median level; see what is alive at the peak' end,
         case when fragmentation >= {_FRAGMENTATION} then 'fragmented: ' || in_percent(fragmentation)
@@ -258,29 +282,45 @@ _REMEDIES = f"""
 DIAGNOSE = (
     Analysis(
         name="reserved",
-        title="Reserved minus available",
+        title="Memory in use, against capacity and plan",
         columns="memory;actual_bytes=actual;used_fraction=of capacity;allocated_bytes=allocated alone;"
         "static_peak_bytes=static bound;actual_to_static=actual/static:ratio;grown_bytes=grown meanwhile;"
         "peak_to_median=peak/median:ratio;fragmentation:fraction;reading!",
         query=f"""
-            with levels as (
-                select memory, median({_USED}) as usual, arg_max({_USED}, place) - arg_min({_USED}, place) as grown
-                from memory_levels group by 1),
+            with started as (
+                select min(start_seconds) as first, max(start_seconds) as last from steps
+                join devices using (device) where is_main),
+            -- A level lasts until the next moment. At the starts of two steps a program is in the same state.
+            moments as (
+                select memory, place, {_USED} as level, allocated_bytes, at_seconds <= first as is_before,
+                    at_seconds <= last as is_early
+                from memory_levels, started),
+            levels as (
+                select memory, median(level) as usual, bool_or(is_before) and any_value(last > first) as by_steps,
+                    case when by_steps then arg_max(allocated_bytes, place) filter (is_early)
+                        - arg_max(allocated_bytes, place) filter (is_before)
+                    else arg_max(allocated_bytes, place) - arg_min(allocated_bytes, place) end as grown
+                from moments, started group by 1),
             read as (
-                select m.*, {_ACTUAL} as actual, {_STATIC} as planned, grown, ({_USED}) / nullif(usual, 0) as spike,
-                    greatest(actual / capacity_bytes, ({_USED}) / capacity_bytes) as filled
+                select m.*, {_STATIC} as planned, grown, ({_USED}) / nullif(usual, 0) as spike,
+                    coalesce(actual_bytes, {_USED}) / capacity_bytes as filled,
+                    case when by_steps then 'from the first step to the last' else 'during the capture' end as meanwhile
                 from memories m left join levels using (memory))
-            select name, actual, actual / capacity_bytes, allocated_bytes, planned, actual / nullif(planned, 0),
-                grown, spike,
-                fragmentation, {_READING} from read order by memory""",
+            select name, actual_bytes, actual_bytes / capacity_bytes, allocated_bytes, planned,
+                actual_bytes / nullif(planned, 0), grown, spike, fragmentation, {_READING} from read order by memory""",
         notes=(
             f"Growth counts from {_GROWTH:.0%} of the capacity on, a spike from {_SPIKE:g} times the median level, "
             f"fragmentation (XProf's, at the peak) from {_FRAGMENTATION:.0%} on: our thresholds.",
-            "actual/static is 0.85 to 0.95 in the published runs; grown meanwhile: in use at the end minus in use "
-            "at the start, that is, allocated and not freed.",
-            "The reading uses the larger of actual and reserved + allocated: runtimes differ in what they count "
-            "as reserved, and a run may fail if its free memory is overestimated.",
+            "actual/static is 0.85 to 0.95 in the published runs.",
+            "grown meanwhile: allocated at the start of the last step minus allocated at the start of the first; over "
+            "the whole capture if it shows no steps. The workspace is not counted: it is reserved when a program is "
+            "loaded, not in its steps.",
+            "{counted}",
+            "The reading uses reserved + allocated where actual is unknown: a run may fail if its free memory is "
+            "overestimated.{unsure:?}",
         ),
+        facts="select bool_or(actual_bytes is null) as unsure from memories",
+        more=lambda database, _: {"counted": _how_counted(database)},
         empty=_NO_EVENTS,
     ),
 )
@@ -449,9 +489,11 @@ def _chosen(database: Database, module: str | None) -> int | None:
 def peak_of(capture: Capture) -> tuple[float | None, str]:
     """Peak HBM of the fullest memory by the allocator, or else by the compiler; and the name of that figure."""
     database = database_of(capture)
-    query = f"select {_ACTUAL}, {_USED} as used from memories order by used desc limit 1"
+    query = f"select actual_bytes, {_USED} as used from memories order by used desc limit 1"
     for actual, used in database.rows(query):
-        return (actual, "reserved - available") if actual is not None else (used, "reserved + allocated")
+        if actual is None:
+            return used, "reserved + allocated; which of them is in use is unknown"
+        return actual, "reserved + allocated" if actual == used else "reserved - available"
     ((peak,),) = database.rows(f"select {_STATIC}")
     return (peak, "unknown") if peak is None else (peak, "planned, an upper bound")
 

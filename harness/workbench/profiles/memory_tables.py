@@ -1,20 +1,27 @@
 """A capture's memory as tables: the compiler's plan (XProf's memory_viewer) and the allocator's view."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from harness.workbench.profiles import conversion, memory_rules
+from harness.dumps.xplane import Space
+from harness.workbench.profiles import conversion, memory_rules, op_times, reading
 from harness.workbench.profiles.database import Database, Row, made_on_demand
 from harness.workbench.profiles.places import host_name
-from harness.workbench.profiles.reading import hlo_protos, sources
+from harness.workbench.profiles.reading import HOST_PLANE, hlo_protos, sources
+from harness.workbench.profiles.remote import Source
 
 # XLA's memory spaces that have buffers in captures of TPUs; other devices have only the first.
 _SPACES = {0: "HBM", 1: "VMEM"}
 _MEBIBYTE = 1 << 20
 _PICOSECONDS = 1e12
+# XProf's figures of time are compared by nanoseconds, in which hosts count; a server rounds below them.
+_NANOSECOND = 1000
+# Reserved, allocated and free bytes count as parts of one memory up to this multiple of the chip's HBM: a capacity of
+# 32 GB may stand for 32 GiB, which is 7 % more.
+_SLACK = 1.1
 # One answer of XProf, about a module in a memory space or an allocator on a host.
 _Answer = Mapping[str, Any]
 
@@ -118,20 +125,17 @@ def lives_table(database: Database) -> Iterator[Row]:
                 yield number, *names, float(block.get("size", 0)), *life, *purpose
 
 
-def _allocator_answers(database: Database) -> list[tuple[int, str, str, _Answer]]:
-    """A number, the host, the memory's name and XProf's answer, for each memory with allocator events."""
+def _allocator_answers(database: Database) -> list[tuple[int, Source, str, _Answer]]:
+    """A number, the host's file, the memory's name and XProf's answer, for each memory with allocator events."""
     if "seen" not in database.options:
-        kept: list[tuple[int, str, str, _Answer]] = []
+        kept: list[tuple[int, Source, str, _Answer]] = []
         # XProf reads one host at a time here, and has no answer for a capture without a host, such as a simulated run.
         for path in sources(database.capture):
             if answer := conversion.tool((path,), "memory_profile"):
                 memories: dict[str, Any] = msgspec.json.decode(answer)["memoryProfilePerAllocator"]
-                kept += [
-                    (len(kept) + at, host_name(path), *allocator)
-                    for at, allocator in enumerate(sorted(memories.items()))
-                ]
+                kept += [(len(kept) + at, path, *allocator) for at, allocator in enumerate(sorted(memories.items()))]
         database.options["seen"] = kept
-    numbered: list[tuple[int, str, str, _Answer]] = database.options["seen"]
+    numbered: list[tuple[int, Source, str, _Answer]] = database.options["seen"]
     return numbered
 
 
@@ -144,17 +148,19 @@ def _level(answer: _Answer) -> Iterator[int]:
     memory INTEGER         its number here
     host VARCHAR           its host
     name VARCHAR           its name
-    capacity_bytes DOUBLE  its capacity
+    capacity_bytes DOUBLE  reserved, allocated and free bytes together
     reserved_bytes DOUBLE  the programs' workspace
     allocated_bytes DOUBLE their arguments and results
     free_bytes DOUBLE      available
     fragmentation DOUBLE   XProf's figure, from 0 to 1
-    lifetime_peak_bytes DOUBLE since the process began
+    lifetime_peak_bytes DOUBLE since the process began, as the allocator says; some leave the workspace out
     allocations INTEGER    while the capture was taken
     deallocations INTEGER  while the capture was taken
+    actual_bytes DOUBLE*   in use: reserved and allocated, or reserved without free; NULL if the capture shows not which
 """)
 def memories_table(database: Database) -> Iterator[Row]:
-    for number, host, name, answer in _allocator_answers(database):
+    chip = op_times.chip_of(database.capture)
+    for number, path, name, answer in _allocator_answers(database):
         summary = answer["profileSummary"]
         peak = summary.get("peakStats", {})
         activities = [entry["activityMetadata"].get("memoryActivity", "ALLOCATION") for entry in _timeline(answer)]
@@ -162,7 +168,30 @@ def memories_table(database: Database) -> Iterator[Row]:
         capacity, lifetime = (
             int(summary.get(name, 0)) or None for name in ("memoryCapacity", "peakBytesUsageLifetime")
         )
-        yield number, host, name, capacity, *_level(peak), float(peak.get("fragmentation", 0.0)), lifetime, *counts
+        levels = [tuple(_level(entry["aggregationStats"])) for entry in _timeline(answer)]
+        actual = _in_use(tuple(_level(peak)), levels, chip.hbm_bytes if chip else None)
+        fragmentation = float(peak.get("fragmentation", 0.0))
+        yield number, host_name(path), name, capacity, *_level(peak), fragmentation, lifetime, *counts, actual
+
+
+def _in_use(peak: Sequence[int], levels: Sequence[Sequence[int]], hbm_bytes: float | None) -> int | None:
+    """Bytes in use at `peak`; None if the capture does not show what the allocator counts as reserved.
+
+    `peak` and each of `levels` are reserved, allocated and free bytes. If these are parts of one memory, reserved and
+    allocated are in use. If reserved is a pool that holds the two others, all of it but the free bytes is in use
+    (protocol, section 6). They are parts if one of the following holds:
+
+    - reserved is smaller than the two others together, so that it cannot hold them,
+    - their sum stays the same while reserved changes,
+    - their sum is not more than the chip has.
+    """
+    reserved, allocated, free = peak
+    sums, of_reserved = {sum(level) for level in levels}, {level[0] for level in levels}
+    if reserved < allocated + free or (len(sums) == 1 < len(of_reserved)):
+        return reserved + allocated
+    if hbm_bytes is None:
+        return None
+    return reserved + allocated if sum(peak) <= _SLACK * hbm_bytes else reserved - free
 
 
 def _timeline(answer: _Answer) -> list[_Answer]:
@@ -172,15 +201,49 @@ def _timeline(answer: _Answer) -> list[_Answer]:
 @made_on_demand("""memory_levels: a device's memory at one moment, as the allocator saw it
     memory INTEGER         of memories
     place INTEGER          the moment's number
-    at_seconds DOUBLE      after the first event
+    at_seconds DOUBLE      when it was, from the capture's first event; NULL for a run on a server
     reserved_bytes DOUBLE  the programs' workspace
     allocated_bytes DOUBLE their arguments and results
     free_bytes DOUBLE      available
 """)
 def memory_levels_table(database: Database) -> Iterator[Row]:
-    for number, _, _, answer in _allocator_answers(database):
+    paths = sources(database.capture)
+    spaces = {path: reading.space(path) for path in paths}
+    zero_ps = min((each.start_ps for each in spaces.values() if each.start_ps is not None), default=0)
+    offsets: dict[Source, set[int]] = {path: set() for path in paths}
+    for _, path, _, answer in _allocator_answers(database):
+        offsets[path] |= {_offset_ps(entry) for entry in _timeline(answer)}
+    # XProf counts from the start of a thread's line, which is not the capture's first event.
+    origins = {path: _origin_ps(spaces[path], sorted(offsets[path])) for path in paths}
+    for number, path, _, answer in _allocator_answers(database):
+        origin = origins[path]
         for place, entry in enumerate(_timeline(answer)):
-            yield number, place, int(entry.get("timeOffsetPs", 0)) / _PICOSECONDS, *_level(entry["aggregationStats"])
+            at = None if origin is None else (_offset_ps(entry) + origin - zero_ps) / _PICOSECONDS
+            yield number, place, at, *_level(entry["aggregationStats"])
+
+
+def _offset_ps(entry: _Answer) -> int:
+    return int(entry.get("timeOffsetPs", 0))
+
+
+def _origin_ps(contents: Space, offsets_ps: Sequence[int]) -> int | None:
+    """The start of the host's lines, after which each of the times `offsets_ps` is that of an allocator's event.
+
+    None if there is no such start: a server's trace viewer leaves these events out, because they have no length.
+    """
+    lines = (line for plane in contents.planes if plane.name == HOST_PLANE for line in plane.lines)
+    events = (event for line in lines for event in line.events)
+    starts = sorted(event.start_ps for event in events if "bytes_reserved" in event.stats)
+    moments = {round(start / _NANOSECOND) for start in starts}
+    origins = (start - offset for start in starts for offset in offsets_ps[:1])
+    return next(
+        (
+            origin
+            for origin in origins
+            if all(round((origin + offset) / _NANOSECOND) in moments for offset in offsets_ps)
+        ),
+        None,
+    )
 
 
 @made_on_demand("""allocations: memory that was alive at the measured peak, as the allocator reports it

@@ -30,7 +30,7 @@ TPU_PLANE = re.compile(r"/device:(TPU:\d+)")
 _SPARSE_CORE = re.compile(r"/device:(TPU:\d+ SparseCore \d+)")
 _SPARSE = {"Sparse Core Ops": "XLA Ops", "Sparse Core Modules": "XLA Modules", "Sparse Core Steps": "Steps"}
 _GPU = re.compile(r"/device:(GPU:\d+)")
-_HOST, _METADATA = "/host:CPU", "/host:metadata"
+HOST_PLANE, _METADATA = "/host:CPU", "/host:metadata"
 # Planes that say how the capture was made.
 _ENVIRONMENT = "Task Environment"
 _ABOUT_THE_CAPTURE = (_METADATA, _ENVIRONMENT)
@@ -192,7 +192,7 @@ class _Host:
                 self.devices.append(self._tpu(plane, match[1]))
             elif match := _GPU.fullmatch(plane.name):
                 self.devices.append(self._gpu(plane, match[1]))
-            elif plane.name == _HOST:
+            elif plane.name == HOST_PLANE:
                 self.devices += self._cpu(plane)
             elif plane.name not in _ABOUT_THE_CAPTURE:
                 self._unread_planes[plane.name] += sum(len(line.events) for line in plane.lines)

@@ -88,6 +88,11 @@ class Bench:
         """The source of the latencies that are taken now."""
         return evaluation.source(self.contest.chip, self.on)
 
+    @property
+    def screening_source(self) -> Source:
+        """The source of screened latencies."""
+        return "simulated" if self.contest.chip.platform == "tpu" else self.source
+
     def judge(
         self,
         candidate: Candidate,

@@ -9,14 +9,7 @@ from pathlib import Path
 
 from harness.errors import RatchetError
 from harness.judge.evaluate.draws import seed
-from harness.judge.evaluate.messages import (
-    ExportRequest,
-    ShapesReply,
-    ShapesRequest,
-    TracedShape,
-    TraceReply,
-    TraceRequest,
-)
+from harness.judge.evaluate.messages import ExportRequest, ShapesReply, ShapesRequest, TraceReply, TraceRequest
 from harness.judge.evaluate.reach import reach
 from harness.judge.evaluate.tasks import MODULES
 from harness.loop import kept_captures
@@ -59,8 +52,7 @@ def exported(kernel: CapturedKernel, warmup_calls: int, progress: Progress) -> I
         if kernel.device == "cpu":
             smaller = dialogue.ask(child, "trace_smaller", ShapesRequest(), ShapesReply, seconds, label="trace")
             reduced = smaller.reduced
-            shape: TracedShape = "full" if reduced is None else "reduced"
-            export = ExportRequest(artifact=str(written), shape=shape)
+            export = ExportRequest(artifact=str(written), shape="full" if reduced is None else "reduced")
             dialogue.ask(child, "export_cpu", export, Done, kernel.policy.correctness_seconds, label="export")
             problem = kernel.problem if reduced is None else tuple(kernel.problem.reduced())[reduced]
         program = scratch / "program"

@@ -28,17 +28,7 @@ from harness.loop.options import Options
 from harness.loop.screening import Places
 from harness.loop.search import Search, SearchProgress
 from harness.loop.search_space import Grid, Setting, words
-from harness.records import (
-    MAY_PASS_NEXT_TIME,
-    Evidence,
-    Key,
-    MemberTimes,
-    Row,
-    ScreenedSetting,
-    Source,
-    Sweep,
-    SweepResult,
-)
+from harness.records import MAY_PASS_NEXT_TIME, Evidence, Key, MemberTimes, Row, ScreenedSetting, Sweep, SweepResult
 from harness.units import change, percent, quantity, seconds
 
 
@@ -110,7 +100,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
             raise result
         record = Sweep(
             parameters=wanted.parameters,
-            source=_source(bench),
+            source=bench.screening_source,
             chip=contest.chip.name,
             screened=result,
             looked_at=_looked_at(result, search),
@@ -173,18 +163,13 @@ def on_another_text(ledger: Ledger, original: Candidate) -> str:
 
 
 def _comparable_champion(bench: Bench, ledger: Ledger) -> _Champion:
-    source = _source(bench)
+    source = bench.screening_source
     table = scaled(ledger)
     key = bench.contest.key(bench.source)
     title = search_state.title_row([row.row for row in table.rows], table.number)
     # Times of different hours on a device are not comparable.
     is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == key_digest(key)
     return _Champion(rows=tuple(row.then for row in table.rows), key=key, row=title if is_comparable else None)
-
-
-def _source(bench: Bench) -> Source:
-    """The source of screened latencies."""
-    return "simulated" if bench.contest.chip.platform == "tpu" else bench.source
 
 
 def _threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -> str:
@@ -227,7 +212,7 @@ def _least_gain(bench: Bench, ledger: Ledger, champion: Row | None, looked_at: i
 def _screened(
     bench: Bench, original: Candidate, search: Search, places: Places, champion: _Champion
 ) -> tuple[ScreenedSetting, ...]:
-    contest, progress, source = bench.contest, bench.progress, _source(bench)
+    contest, progress, source = bench.contest, bench.progress, bench.screening_source
     on = "simulated" if source == "simulated" else bench.on
     # Settings in the order of asking; different settings give different candidates.
     asked: dict[Candidate, tuple[Setting, ...]] = {}

@@ -67,9 +67,9 @@ def test_sizes_that_were_screened_or_fit_no_axis_are_left_out() -> None:
     assert words.endswith("--set PAGES=16`")
     spent = sweeps_of(b"PAGES = 8\n", (("PAGES", "4"),), (("PAGES", "16"),))
     assert spent
-    tried = "half and twice the values of PAGES were tried already or exceed every axis; "
+    spent_words = "half and twice the values of PAGES were tried already or exceed every axis; "
     in_a_copy = "possible only in a copy of ragged_paged_attention/kernel.py: "
-    assert all(words.startswith(f"{tried}{in_a_copy}") for words in spent)
+    assert all(words.startswith(f"{spent_words}{in_a_copy}") for words in spent)
 
 
 def test_a_kernel_of_its_own_is_told_what_it_was_told() -> None:

@@ -230,6 +230,16 @@ def test_a_computation_that_breaks_off_is_said_to() -> None:
     assert instruction_called(module, "loop").opcode == "while"
 
 
+def test_operations_without_a_time_are_listed_after_those_with_one() -> None:
+    calls = "".join(
+        f'  c{place} = f32[8]{{0:S(1)}} custom-call(), custom_call_target="Unknown"\n' for place in range(3)
+    )
+    text = f"HloModule m\nENTRY e {{\n  a = f32[1024]{{0}} parameter(0)\n{calls}  ROOT b = f32[1024]{{0}} add(a, a)\n}}"
+    operations = module_tables(Graph(parse.module(text)), V5E, 2)[0]
+    assert [row[0] for row in operations.rows] == ["b", "c0"]
+    assert any("Without a predicted time: 3 operations (Unknown 3)." in note for note in operations.notes)
+
+
 @pytest.mark.parametrize("text", ["", "hello", "HloModule m\n", "def f(x):\n    return x\n", "{{{{", '"', "%a = "])
 def test_what_is_no_hlo_is_told(text: str) -> None:
     with pytest.raises(RatchetError, match="expected HLO") as caught:

@@ -99,8 +99,7 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
         listed.append(
             _ListedOperation(name=instruction.name, what=what, runs=runs, work=amount, time=took, mxu_fill=fill)
         )
-    # An unknown time may be the longest: it comes first.
-    listed.sort(key=lambda operation: (operation.seconds is not None, -(operation.seconds or 0.0)))
+    listed.sort(key=lambda operation: -1.0 if operation.seconds is None else operation.seconds, reverse=True)
     total = sum(operation.seconds or 0.0 for operation in listed)
     notes = [rests_on(target, *(operation.time for operation in listed))]
     if listed:
@@ -108,6 +107,12 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
         together = f"{quantity(len(listed), 'operation')} together: {seconds(total)}"
         part = percent(shown / total if total else 1)
         notes.append(f"Times are of all runs. {together}; those shown: {part} of it. Collectives come below.")
+    if unknown := Counter(operation.what for operation in listed if operation.seconds is None):
+        kinds = ", ".join(f"{what} {count}" for what, count in unknown.most_common())
+        notes.append(
+            f"Without a predicted time: {quantity(unknown.total(), 'operation')} ({kinds}). They are listed last, and "
+            "any of them may take the most time."
+        )
     if any(operation.work.unknown for operation in listed[:top]):
         notes.append(
             "`bytes at least`: FLOPs unknown, so the time counts only the bytes in HBM; `unknown`: neither is known. "

@@ -26,6 +26,7 @@ from harness.shell.main import main
 from harness.verbs.parts import doctor
 from harness.workbench.capture import products
 from harness.workbench.capture.program_run import run_program, second_call
+from harness.workbench.capture.programs import transfer_sizes
 from harness.workbench.doctor import jax_errors
 from harness.workbench.doctor.program import InUse, checklist
 
@@ -565,6 +566,27 @@ def test_weights_are_told_from_activations_by_where_they_come_from() -> None:
 def test_few_or_large_products_are_no_many_small_ones() -> None:
     few, large = replace(dots(16, 64, 32), count=15), replace(dots(4096, 4096, 4096), count=32)
     assert findings(made(dots=(few, large))) == []
+
+
+@pytest.mark.parametrize(
+    ("destination", "expected"),
+    [
+        ("", 4 << 20),
+        (", dst_sharding=SingleDeviceSharding(device=CpuDevice(id=1), memory_kind=device)", 4 << 20),
+        (", dst_sharding=NamedSharding(mesh=Mesh('x': 4, axis_types=(Explicit,)), spec=P())", 4 << 20),
+        (
+            ", dst_sharding=NamedSharding(mesh=Mesh('x': 4, axis_types=(Auto,)), spec=P('x',), memory_kind=device)",
+            1 << 20,
+        ),
+        (", dst_sharding=NamedSharding(mesh=Mesh('x': 2, 'y': 4), spec=PartitionSpec(None, 'y'))", 1 << 20),
+        (", dst_sharding=NamedSharding(mesh=Mesh('x': 2, 'y': 2), spec=P(('x', 'y'),), memory_kind=device)", 1 << 20),
+        (", dst_sharding=GSPMDSharding({devices=[4,1]<=[4]})", None),
+        (", dst_sharding=NamedSharding(mesh=of_another_jax, spec=P('x',))", None),
+    ],
+)
+def test_a_transfer_to_several_devices_counts_the_shard_of_each(destination: str, expected: int | None) -> None:
+    line = f"W1130 guard_lib.cc:125] host-to-device transfer: aval=ShapedArray(float32[1024,1024]){destination}\n"
+    assert transfer_sizes(line + line) == {"host-to-device": [expected, expected]}
 
 
 def test_a_transfer_has_its_time_at_the_links_rate() -> None:

@@ -36,7 +36,13 @@ _MISS = re.compile(r"TRACING CACHE MISS at (?P<place>.*?)(?: \((?P<caller>.*?)\)
 _DEFINED = re.compile(r"(?:for )?(\S+)(?: id=\d+)? defined at (\S+)")
 _REDEFINED = "being re-defined repeatedly"
 _DIFFERENT = re.compile(r"^\s*\* (.*)", re.MULTILINE)
-_TRANSFER = re.compile(r"((?:host|device)-to-(?:host|device)) transfer(?:: aval=ShapedArray\((\w+)\[([\d,]*)\])?")
+_TRANSFER = re.compile(
+    r"((?:host|device)-to-(?:host|device)) transfer"
+    r"(?:: aval=ShapedArray\((\w+)\[([\d,]*)\][^)]*\)(?:, dst_sharding=(\w+)(.*))?)?"
+)
+# A mesh axis with its size, and the axes over which an array is split, in the text of a NamedSharding.
+_AXIS = re.compile(r"'(\w+)': (\d+)")
+_SPEC = re.compile(r"spec=P(?:artitionSpec)?\((.*?)\)(?:, memory_kind=|\)?$)")
 _CONVOLUTION = re.compile(r"stablehlo\.convolution.*?dim_numbers = \[([^\]]*)\]x")
 _TRANSCENDENTAL = re.compile(r"stablehlo\.(log|exponential|log_plus_one)\b.* : tensor<(?:\d+x)*(\w+)>")
 _CONFIGURATION = (
@@ -295,14 +301,35 @@ def _count_transfers(name: Phase, scratch: Path, transfers: list[Transfers]) -> 
             output = log.read_text("utf-8", "replace")
             other = "".join(line for line in output.splitlines(True) if not _TRANSFER.search(line))
             os.write(2, other[-8000:].encode())
-    # On JAX's fast path the guard reports a transfer without its size.
-    sizes: dict[str, list[int | None]] = defaultdict(list)
-    for direction, dtype, shape in _TRANSFER.findall(output):
-        sizes[direction].append(_bytes(dtype, shape))
     transfers += [
         Transfers(direction=d, phase=name, count=len(of), num_bytes=sum(filter(None, of)), unsized=of.count(None))
-        for d, of in sorted(sizes.items())
+        for d, of in sorted(transfer_sizes(output).items())
     ]
+
+
+def transfer_sizes(output: str) -> dict[str, list[int | None]]:
+    """The bytes of each transfer that JAX's guard has printed to `output`, by direction; None if they are not known."""
+    # On JAX's fast path the guard reports a transfer without its size.
+    sizes: dict[str, list[int | None]] = defaultdict(list)
+    for direction, dtype, shape, kind, sharding in _TRANSFER.findall(output):
+        shards = _shards(kind, sharding)
+        size = _bytes(dtype, shape)
+        sizes[direction].append(None if size is None or shards is None else size // shards)
+    return sizes
+
+
+def _shards(kind: str, sharding: str) -> int | None:
+    """The number of shards of an array with this destination; None if it is not known.
+
+    JAX prints a line for each device, with the shape of the whole array.
+    """
+    if kind in ("", "SingleDeviceSharding"):
+        return 1
+    sizes, spec = dict(_AXIS.findall(sharding)), _SPEC.search(sharding)
+    if kind != "NamedSharding" or not sizes or spec is None:
+        return None
+    axes = re.findall(r"'(\w+)'", spec[1])
+    return math.prod(int(sizes[axis]) for axis in axes) if all(axis in sizes for axis in axes) else None
 
 
 def _bytes(dtype: str, shape: str) -> int | None:

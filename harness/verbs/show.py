@@ -32,15 +32,16 @@ class Show(Verb):
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.advice import report as reporting
+        from harness.candidate import Candidate
         from harness.hardware import chip
         from harness.ledger import history, table
         from harness.loop import search_state
-        from harness.loop.ledger_advice import advice_here
+        from harness.loop.ledger_advice import advice_here, candidate_of
         from harness.loop.suite_member import of_member
         from harness.render.report_text import show_blocks
         from harness.render.results import scaled_words
         from harness.render.sections import Block
-        from harness.verbs.parts.context import known_candidate, recovered_ledger, with_package_files
+        from harness.verbs.parts.context import recovered_ledger, with_package_files
 
         ledger = recovered_ledger(arguments)
         newest = history.rows(ledger.place, 1)[0]
@@ -56,7 +57,8 @@ class Show(Verb):
 
         def blocks() -> Iterator[Block]:
             report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
-            candidate, folder = known_candidate(ledger, number), ledger.place.kernel_path.parent
+            candidate = candidate_of(ledger.place, number) or Candidate(text=b"")
+            folder = ledger.place.kernel_path.parent
             scaled = table.scaled(ledger)
             advice = advice_here(reporting.advise(attempt.evidence, report), attempt.evidence, candidate, folder)
             # All other texts of the attempt are printed as recorded.

@@ -115,7 +115,7 @@ def judged_kernel(
     else:
         ledger = open_ledger(directory(arguments.directory))
         evidence = history.attempt(ledger.place, number).evidence
-        name, candidate = f"attempt {number}", known_candidate(ledger, number)
+        name, candidate = f"attempt {number}", candidate_of(ledger.place, number) or Candidate(text=b"")
         target = with_mesh(chip(evidence.chip), evidence.problem.mesh)
     evidence = evidence_of(evidence, arguments.member)
     return JudgedKernel(name=name, candidate=candidate, evidence=evidence, chip=target)
@@ -134,11 +134,6 @@ def with_package_files(candidate: Candidate, evidence: Evidence) -> Files:
         if data is not None and hashlib.sha256(data).hexdigest() == source.sha256:
             files[shown_name(source.name)] = data.decode("utf-8", "replace").splitlines()
     return {**files, **candidate.lines}
-
-
-def known_candidate(ledger: Ledger, number: int) -> Candidate:
-    """The candidate of an attempt; an empty one if only its record and diff are known here."""
-    return candidate_of(ledger.place, number) or Candidate(text=b"")
 
 
 def rows_of(contest: Path) -> tuple[Row, ...]:

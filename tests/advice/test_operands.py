@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 from breakdown_examples import breakdown, timeline
 from evidence_examples import evidence, statement
+from narrowing import present
+from rule_examples import with_call
 
 from harness.advice.operands import in_problem_names, problem_names, with_callers_names
 from harness.records import Window
@@ -66,21 +68,14 @@ def test_a_timelines_operands_are_renamed_and_nothing_else() -> None:
 
 
 def test_a_window_has_the_name_of_the_array_that_it_alone_can_be() -> None:
-    problem = statement()
-    trace = evidence().trace
-    assert trace is not None
-    (call,) = trace.pallas_calls
+    windows = present(evidence().trace).pallas_calls[0].windows
 
     def names(*windows: Window) -> list[str]:
-        named = replace(
-            evidence(), problem=problem, trace=replace(trace, pallas_calls=(replace(call, windows=windows),))
-        )
-        trace_named = with_callers_names(named).trace
-        assert trace_named is not None
-        return [window.name for window in trace_named.pallas_calls[0].windows]
+        trace = present(with_callers_names(with_call(evidence(), windows=windows)).trace)
+        return [window.name for window in trace.pallas_calls[0].windows]
 
-    q, k, v, o = call.windows
-    other = [replace(window, name=f"{window.name}_block") for window in call.windows]
+    q, k, v, o = windows
+    other = [replace(window, name=f"{window.name}_block") for window in windows]
     assert names(q, k, v, o) == ["q", "k", "v", "o"]
     assert names(*other) == ["q_block", "k_block", "v_block", "o"], "three inputs of one kind may be any of the three"
     assert names(q, other[1], v, other[3]) == ["q", "k", "v", "o"]

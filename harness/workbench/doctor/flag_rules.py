@@ -195,6 +195,8 @@ _KINDS = {
     "cache-off": _Kind("no effect", _JAX, "Keep one of the two"),
     "no-cache": _Kind("no effect", _JAX, "Set JAX_COMPILATION_CACHE_DIR"),
     "harmful-for-measuring": _Kind("harmful"),
+    "no-platform": _Kind("harmful", _SECTION_8, "Set JAX_PLATFORMS=tpu (or cuda): then a missing device is an error"),
+    "missing-for-symptom": _Kind("missing", _SECTION_7),
 }
 
 
@@ -212,6 +214,11 @@ def _finding(
         remedy=remedy or kind.remedy,
         source=source or kind.source,
     )
+
+
+def _absent(word: str, subject: RuleSubject) -> Setting:
+    """The place of a setting that is not made: the subject as a whole."""
+    return Setting(variable=word, name="", value=None, word=word, place=subject.settings.subject)
 
 
 def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -428,15 +435,8 @@ def harmful_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
 def missing_platform(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """A finding if no setting names the platform: without one, JAX may fall back to the CPU with only a warning."""
     if not subject.is_capture and not any(name in subject.final for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")):
-        yield DoctorFinding(
-            severity="harmful",
-            rule="no-platform",
-            subject="JAX_PLATFORMS",
-            place=subject.settings.subject,
-            observation="JAX_PLATFORMS is not set: if the accelerator does not start, JAX falls back to the CPU",
-            remedy="Set JAX_PLATFORMS=tpu (or cuda): then a missing device is an error",
-            source=_SECTION_8,
-        )
+        observation = "JAX_PLATFORMS is not set: if the accelerator does not start, JAX falls back to the CPU"
+        yield _finding("no-platform", _absent("JAX_PLATFORMS", subject), observation)
 
 
 def flags_missing_for_symptoms(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -453,14 +453,9 @@ def flags_missing_for_symptoms(subject: RuleSubject) -> Iterator[DoctorFinding]:
             continue
         or_on = f", or on {' or '.join(_OFFLOADING)} "
         lacking = [" ".join(f"--{name}=true" for name in way if not subject.is_on(name)) for way in ways]
-        yield DoctorFinding(
-            severity="missing",
-            rule="missing-for-symptom",
-            subject=symptom,
-            place=subject.settings.subject,
-            observation=f"no complete set of flags for {symptom} is on",
-            remedy=f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}",
-            source=_SECTION_7,
+        remedy = f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}"
+        yield _finding(
+            "missing-for-symptom", _absent(symptom, subject), f"no complete set of flags for {symptom} is on", remedy
         )
 
 

@@ -290,18 +290,12 @@ def _commands(text: str) -> Iterator[tuple[int, str, list[str] | None]]:
         while joined.endswith("\\") and end < len(lines):
             joined, end = joined[:-1] + lines[end], end + 1
         words = _split(joined)
-        reached = end
-        while words is None and reached < min(len(lines), at + _LONGEST_COMMAND):
-            separator = "" if joined.endswith("\\") else "\n"
-            joined = (joined[:-1] if not separator else joined) + separator + lines[reached]
-            reached += 1
-            words = _split(joined) if not joined.endswith("\\") else None
-        if words is None:
-            yield at + 1, lines[at], None
-            at += 1
-            continue
-        yield at + 1, joined, words
-        at = max(end, reached) if reached > end else end
+        while words is None and end < min(len(lines), at + _LONGEST_COMMAND):
+            joined = joined[:-1] + lines[end] if joined.endswith("\\") else f"{joined}\n{lines[end]}"
+            end += 1
+            words = None if joined.endswith("\\") else _split(joined)
+        yield at + 1, lines[at] if words is None else joined, words
+        at = at + 1 if words is None else end
 
 
 def _split(source: str) -> list[str] | None:

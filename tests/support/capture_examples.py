@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,85 +29,76 @@ V6E: Stats = {
 # An instruction: its HLO text, then what XProf's profiler writes into its metadata.
 Instruction = tuple[str, Stats]
 
+# The layouts of a TPU's arrays.
+_F32, _BF16 = "{1,0:T(8,128)}", "{1,0:T(8,128)(2,1)}"
+_HEADS = "bf16[8,1024,128]{2,1,0:T(8,128)(2,1)}"
+
+
+def _of_step(text: str, described: tuple[str, str, str], **counts: int) -> Instruction:
+    """An instruction of `train_step` with its category, tf_op and source; "" stands for one that it does not have."""
+    category, tf_op, source = described
+    names = {"tf_op": tf_op and f"jit(train_step)/{tf_op}", "source": source and f"/src/{source}"}
+    return text, {"hlo_category": category, **names, **counts}
+
+
 # 2*1024*2048*4096 FLOPs: 94 % of a v6e's peak in 20 us.
-MATMUL: Instruction = (
-    "%fusion.3 = bf16[1024,4096]{1,0:T(8,128)(2,1)} fusion(bf16[1024,2048]{1,0:T(8,128)(2,1)} %param.1, "
-    "bf16[2048,4096]{1,0:T(8,128)(2,1)} %param.2), kind=kOutput, calls=%fused_computation.3",
-    {
-        "hlo_category": "convolution fusion",
-        "tf_op": "jit(train_step)/jvp(mlp)/dot_general:",
-        "source": "/src/model.py:41",
-        "flops": 17_179_869_184,
-        "model_flops": 17_179_869_184,
-        "bytes_accessed": 29_360_128,
-    },
+_PRODUCT = {"flops": 17_179_869_184, "model_flops": 17_179_869_184, "bytes_accessed": 29_360_128}
+MATMUL = _of_step(
+    f"%fusion.3 = bf16[1024,4096]{_BF16} fusion(bf16[1024,2048]{_BF16} %param.1, bf16[2048,4096]{_BF16} %param.2), "
+    "kind=kOutput, calls=%fused_computation.3",
+    ("convolution fusion", "jvp(mlp)/dot_general:", "model.py:41"),
+    **_PRODUCT,
 )
-MATMUL_BACKWARD: Instruction = (
-    "%fusion.9 = bf16[2048,4096]{1,0:T(8,128)(2,1)} fusion(bf16[1024,2048]{1,0:T(8,128)(2,1)} %param.1, "
-    "bf16[1024,4096]{1,0:T(8,128)(2,1)} %fusion.3), kind=kOutput, calls=%fused_computation.9",
-    {**MATMUL[1], "tf_op": "jit(train_step)/transpose(jvp(mlp))/dot_general:"},
+MATMUL_BACKWARD = _of_step(
+    f"%fusion.9 = bf16[2048,4096]{_BF16} fusion(bf16[1024,2048]{_BF16} %param.1, bf16[1024,4096]{_BF16} %fusion.3), "
+    "kind=kOutput, calls=%fused_computation.9",
+    ("convolution fusion", "transpose(jvp(mlp))/dot_general:", "model.py:41"),
+    **_PRODUCT,
 )
 # XLA's counts of a Pallas kernel without a cost estimate.
-PALLAS: Instruction = (
-    "%splash_mha_fwd.1 = bf16[8,1024,128]{2,1,0:T(8,128)(2,1)} custom-call(bf16[8,1024,128]{2,1,0:T(8,128)(2,1)} "
-    '%param.3), custom_call_target="tpu_custom_call"',
-    {
-        "hlo_category": "custom-call",
-        "tf_op": "jit(train_step)/jvp(attention)/pallas_call:",
-        "source": "/src/attention.py:12",
-        "flops": 0,
-        "bytes_accessed": 6_291_456,
-    },
+PALLAS = _of_step(
+    f'%splash_mha_fwd.1 = {_HEADS} custom-call({_HEADS} %param.3), custom_call_target="tpu_custom_call"',
+    ("custom-call", "jvp(attention)/pallas_call:", "attention.py:12"),
+    flops=0,
+    bytes_accessed=6_291_456,
 )
-TANH: Instruction = (
-    "%fusion.5 = f32[512,1024]{1,0:T(8,128)} fusion(f32[512,1024]{1,0:T(8,128)} %copy.2), kind=kLoop, "
-    "calls=%fused_computation.5",
-    {
-        "hlo_category": "loop fusion",
-        "tf_op": "jit(train_step)/jvp(mlp)/tanh:",
-        "source": "/src/model.py:42",
-        "flops": 524_288,
-        "bytes_accessed": 4_194_304,
-    },
+TANH = _of_step(
+    f"%fusion.5 = f32[512,1024]{_F32} fusion(f32[512,1024]{_F32} %copy.2), kind=kLoop, calls=%fused_computation.5",
+    ("loop fusion", "jvp(mlp)/tanh:", "model.py:42"),
+    flops=524_288,
+    bytes_accessed=4_194_304,
 )
-COPY: Instruction = (
-    "%copy.2 = f32[512,1024]{1,0:T(8,128)} copy(f32[512,1024]{0,1:T(8,128)} %param.4)",
-    {"hlo_category": "data formatting", "tf_op": "", "source": "", "bytes_accessed": 4_194_304},
+COPY = _of_step(
+    f"%copy.2 = f32[512,1024]{_F32} copy(f32[512,1024]{{0,1:T(8,128)}} %param.4)",
+    ("data formatting", "", ""),
+    bytes_accessed=4_194_304,
 )
-WHILE: Instruction = (
-    "%while.1 = (s32[], f32[512,1024]{1,0:T(8,128)}) while((s32[], f32[512,1024]{1,0:T(8,128)}) %tuple.1), "
-    "condition=%cond.1, body=%body.1",
-    {"hlo_category": "while", "tf_op": "jit(train_step)/while:", "source": "/src/model.py:50"},
+WHILE = _of_step(
+    f"%while.1 = (s32[], f32[512,1024]{_F32}) while((s32[], f32[512,1024]{_F32}) %tuple.1), condition=%cond.1, "
+    "body=%body.1",
+    ("while", "while:", "model.py:50"),
 )
-ALL_REDUCE_START: Instruction = (
-    "%all-reduce-start.1 = f32[64,4096]{1,0:T(8,128)} all-reduce-start(f32[64,4096]{1,0:T(8,128)} %fusion.12), "
-    "channel_id=1, replica_groups={{0,1,2,3}}, to_apply=%add.1",
-    {
-        "hlo_category": "all-reduce-start",
-        "tf_op": "jit(train_step)/transpose(jvp(mlp))/psum:",
-        "source": "/src/model.py:60",
-        "bytes_accessed": 2_097_152,
-    },
+_SUM, _GATHER = "transpose(jvp(mlp))/psum:", "jvp(mlp)/all_gather:"
+_PARTS = f"(bf16[128,1024]{_BF16}, bf16[512,1024]{_BF16})"
+ALL_REDUCE_START = _of_step(
+    f"%all-reduce-start.1 = f32[64,4096]{_F32} all-reduce-start(f32[64,4096]{_F32} %fusion.12), channel_id=1, "
+    "replica_groups={{0,1,2,3}}, to_apply=%add.1",
+    ("all-reduce-start", _SUM, "model.py:60"),
+    bytes_accessed=2_097_152,
 )
-ALL_REDUCE_DONE: Instruction = (
-    "%all-reduce-done.1 = f32[64,4096]{1,0:T(8,128)} all-reduce-done(f32[64,4096]{1,0:T(8,128)} %all-reduce-start.1)",
-    {name: ALL_REDUCE_START[1][name] for name in ("tf_op", "source")} | {"hlo_category": "all-reduce-done"},
+ALL_REDUCE_DONE = _of_step(
+    f"%all-reduce-done.1 = f32[64,4096]{_F32} all-reduce-done(f32[64,4096]{_F32} %all-reduce-start.1)",
+    ("all-reduce-done", _SUM, "model.py:60"),
 )
-ALL_GATHER_START: Instruction = (
-    "%all-gather-start.2 = (bf16[128,1024]{1,0:T(8,128)(2,1)}, bf16[512,1024]{1,0:T(8,128)(2,1)}) "
-    "all-gather-start(bf16[128,1024]{1,0:T(8,128)(2,1)} %param.5), channel_id=2, replica_groups={{0,1,2,3}}, "
-    "dimensions={0}",
-    {
-        "hlo_category": "all-gather-start",
-        "tf_op": "jit(train_step)/jvp(mlp)/all_gather:",
-        "source": "/src/model.py:40",
-        "bytes_accessed": 1_310_720,
-    },
+ALL_GATHER_START = _of_step(
+    f"%all-gather-start.2 = {_PARTS} all-gather-start(bf16[128,1024]{_BF16} %param.5), channel_id=2, "
+    "replica_groups={{0,1,2,3}}, dimensions={0}",
+    ("all-gather-start", _GATHER, "model.py:40"),
+    bytes_accessed=1_310_720,
 )
-ALL_GATHER_DONE: Instruction = (
-    "%all-gather-done.2 = bf16[512,1024]{1,0:T(8,128)(2,1)} all-gather-done((bf16[128,1024]{1,0:T(8,128)(2,1)}, "
-    "bf16[512,1024]{1,0:T(8,128)(2,1)}) %all-gather-start.2)",
-    {"hlo_category": "all-gather-done", "tf_op": "jit(train_step)/jvp(mlp)/all_gather:", "source": "/src/model.py:40"},
+ALL_GATHER_DONE = _of_step(
+    f"%all-gather-done.2 = bf16[512,1024]{_BF16} all-gather-done({_PARTS} %all-gather-start.2)",
+    ("all-gather-done", _GATHER, "model.py:40"),
 )
 
 
@@ -402,24 +393,15 @@ def run_folder(logdir: Path, run: str, data: bytes, host: str = HOST) -> Path:
     return path
 
 
-def one_device_run(logdir: Path) -> Path:
-    """`one_device` on disk."""
-    return run_folder(logdir, "one-device", serialized(one_device()))
+def _written(make: Callable[[], str], run: str) -> Callable[[Path], Path]:
+    """A function that writes the capture below a log directory, and returns its file."""
+    return lambda logdir: run_folder(logdir, run, serialized(make()))
 
 
-def four_devices_run(logdir: Path) -> Path:
-    """`four_devices` on disk."""
-    return run_folder(logdir, "four-devices", serialized(four_devices()))
-
-
-def experts_run(logdir: Path) -> Path:
-    """`experts` on disk."""
-    return run_folder(logdir, "experts", serialized(experts()))
-
-
-def host_offload_run(logdir: Path) -> Path:
-    """`host_offload` on disk."""
-    return run_folder(logdir, "host-offload", serialized(host_offload()))
+one_device_run = _written(one_device, "one-device")
+four_devices_run = _written(four_devices, "four-devices")
+experts_run = _written(experts, "experts")
+host_offload_run = _written(host_offload, "host-offload")
 
 
 def empty_run(logdir: Path) -> Path:

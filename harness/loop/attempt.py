@@ -17,7 +17,7 @@ from harness.loop.judging import Judging, judge, judge_alternatives
 from harness.loop.ledger_advice import set_constants
 from harness.loop.opponent import Run, champion_record, champion_remedy, drift_since, opponent
 from harness.loop.options import Options
-from harness.records import Attempt, Evidence, Hint, Key, Report, Verdict
+from harness.records import Attempt, Evidence, Hint, Key, Report, Row, Verdict
 from harness.sandbox import warm
 
 
@@ -25,8 +25,8 @@ from harness.sandbox import warm
 class AttemptResult:
     """The result of an attempt.
 
-    `recorded` is False if the champion's own kernel was evaluated again. `noted` is True if that new result was kept as
-    a note on the champion.
+    `recorded` is False if the champion's own kernel was evaluated again; `row` is then None. `noted` is True if that
+    new result was kept as a note on the champion.
     """
 
     attempt: Attempt
@@ -34,6 +34,7 @@ class AttemptResult:
     advice: tuple[Hint, ...]
     champion_report: Report | None
     recorded: bool
+    row: Row | None = None
     messages: tuple[str, ...] = ()
     noted: bool = False
 
@@ -246,7 +247,8 @@ def _record(run: Run, judging: Judging, result: AttemptResult) -> AttemptResult:
     run.ledger.log_notes()
     if trouble := simulated_capture.keep(judging.evidence, run.contest.directory, f"{run.number:04d}"):
         run.say(trouble)
-    return replace(result, recorded=True, messages=recorded.messages)
+    row = replace(row, commit=recorded.branch_commit or recorded.log_commit)
+    return replace(result, recorded=True, row=row, messages=recorded.messages)
 
 
 def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Evidence) -> bool:

@@ -33,7 +33,8 @@ Effect = Literal["reads", "writes", "overwrites"]
 class Document:
     """The form of a verb's --json: its record, and its version, which documents carry as `schema`.
 
-    The version goes up with every change of the form: tests/fixtures/schemas holds the forms as they were.
+    The version goes up if a key goes or changes its meaning; a new key keeps it. tests/fixtures/schemas holds the forms
+    as they were.
     """
 
     version: int

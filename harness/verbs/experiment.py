@@ -1,10 +1,9 @@
 """The verb `experiment`: test one change of kernel.py, keep it if it is faster."""
 
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from harness.records import Attempt, Row
-from harness.records.stored import SCHEMA
 from harness.shell.arguments import say
 from harness.shell.parser import Parser
 from harness.shell.verb import EXIT_OF_OUTCOME, Document, Outcome, Verb
@@ -19,6 +18,29 @@ class AttemptDocument:
     row: Row | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedAttempt(Attempt):
+    """An attempt as the ledger stores it, except that `number` is None if it was not recorded."""
+
+    number: int | None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentDocument:
+    """An attempt, its row in the table of attempts, and the remarks on it.
+
+    `recorded` is False if kernel.py is the champion's own text: it was judged again, no number was used, and the ledger
+    has no new attempt. `row` is then None. `noted` is True if the result was kept as a note on the champion.
+    `messages` are the remarks that stderr shows as well.
+    """
+
+    recorded: bool
+    noted: bool
+    attempt: JudgedAttempt
+    row: Row | None
+    messages: tuple[str, ...]
+
+
 class Experiment(Verb):
     """The verb of a bare message: users type the message in place of a verb's name."""
 
@@ -27,7 +49,8 @@ class Experiment(Verb):
     example = '"experiment: raise BQ" --set BQ=2048'
     description = "Judges kernel.py and keeps it only if it is correct and faster than the champion."
     examples = 'ratchet.sh "experiment: raise BQ to 2048" --set BQ=2048 --expect 30%'
-    document = Document(SCHEMA, AttemptDocument)
+    # Versions up to 20 were those of the stored attempt (records/stored.py).
+    document = Document(21, ExperimentDocument)
     effect = "writes"
     tool = "run_experiment"
 
@@ -44,10 +67,6 @@ class Experiment(Verb):
         parser.flag("--all-checks", "run every check even if the kernel is slower than the champion")
 
     def run(self, arguments: Namespace) -> Outcome:
-        from dataclasses import replace
-
-        from harness.advice import report as reporting
-        from harness.judge.key import key_digest
         from harness.loop import attempt as ratchet
         from harness.loop import expected
         from harness.loop.bench import Bench
@@ -73,13 +92,25 @@ class Experiment(Verb):
             guess = expected.of(contest, wholly=arguments.all_checks)
             progress.expect(guess.stages, guess.total_seconds, guess.attempts)
             bench = Bench(contest=contest, progress=progress, on=arguments.on, deep=deep)
-            judged = ratchet.attempt(bench, hypothesis, options, say)
+            remarks: list[str] = []
+
+            def remark(sentence: str) -> None:
+                remarks.append(sentence)
+                say(sentence)
+
+            judged = ratchet.attempt(bench, hypothesis, options, remark)
         attempt = judged.attempt
         # The text of the report has these sentences among its warnings.
         words = attempts.friendly_words(contest, attempt) if arguments.json else ()
-        row = replace(reporting.row(attempt, judged.report, key_digest(attempt.key)), commit="")
+        stored = {field.name: getattr(attempt, field.name) for field in fields(attempt)}
         return Outcome(
-            document=AttemptDocument(attempt=attempt, row=row),
+            document=ExperimentDocument(
+                recorded=judged.recorded,
+                noted=judged.noted,
+                attempt=JudgedAttempt(**{**stored, "number": attempt.number if judged.recorded else None}),
+                row=judged.row,
+                messages=(*remarks, *words, *judged.messages),
+            ),
             text=lambda: attempts.attempt_blocks(contest, judged, arguments),
             exit_code=EXIT_OF_OUTCOME[attempt.verdict.outcome],
             messages=(*words, *judged.messages),

@@ -41,11 +41,24 @@ def test_a_form_changes_only_with_its_version(verb: str) -> None:
     assert before is not None, f"no form is saved for {verb}: python tests/support/schemas.py saves it"
     now = schemas.bare(schema(DOCUMENTS[verb]))
     if schemas.version(now) == schemas.version(before):
-        changed = f"the form of `{verb} --json` changed: raise its version, then run tests/support/schemas.py"
+        changed = f"the form of `{verb} --json` changed: python tests/support/schemas.py saves it, or says what to do"
         assert schemas.nameless(now) == schemas.nameless(before), changed
         assert now == before, "records were renamed: python tests/support/schemas.py saves their names"
     else:
         pytest.fail(f"the version of `{verb} --json` changed: python tests/support/schemas.py saves its new form")
+
+
+def test_only_a_new_key_or_a_narrower_value_keeps_the_version() -> None:
+    before = schemas.resolved(schemas.bare(schema(DOCUMENTS["next"])))
+    with_key, with_kinds, without_key, wider = (deepcopy(before) for _ in range(4))
+    with_key["properties"]["floor"]["properties"]["new"] = {"type": "string"}
+    with_kinds["properties"]["problem"] = {"enum": ["attention", "matmul"]}
+    del without_key["properties"]["floor"]["properties"]["bound_by"]
+    wider["properties"]["attempts"] = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    assert schemas.extends(with_key, before)
+    assert schemas.extends(with_kinds, before)
+    assert not schemas.extends(without_key, before)
+    assert not schemas.extends(wider, before)
 
 
 def test_no_form_is_saved_that_nobody_prints() -> None:

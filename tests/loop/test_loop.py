@@ -228,9 +228,13 @@ def test_an_edit_that_compiles_to_the_same_schedule_takes_no_number(contest: Pat
 
 
 def test_an_unchanged_kernel_is_evaluated_but_not_recorded(contest: Path) -> None:
-    done = ratchet(contest, "experiment: nothing at all")
-    assert "nothing was recorded" in done.stdout
+    done = json.loads(ratchet(contest, "experiment: nothing at all", "--json").stdout)
+    assert (done["recorded"], done["noted"], done["attempt"]["number"], done["row"]) == (False, False, None, None)
+    assert "judged again, and the result is not recorded" in " ".join(done["messages"])
     assert len(rows(contest)) == 3
+    noted = ratchet(contest, "experiment: nothing at all", "--record").stdout
+    assert "no attempt is recorded" in noted
+    assert "attempt 4" not in noted
 
 
 def test_a_wrong_kernel_fails_and_is_recorded(contest: Path) -> None:
@@ -240,6 +244,9 @@ def test_a_wrong_kernel_fails_and_is_recorded(contest: Path) -> None:
     assert wrong != accepted
     kernel.write_text(wrong)
     done = json.loads(ratchet(contest, "experiment: drop the square", "--json", expect=1).stdout)
+    assert (done["recorded"], done["attempt"]["number"]) == (True, 4)
+    assert done["row"]["commit"] == rows(contest)[-1]["commit"] != ""
+    assert any("names no observation" in sentence for sentence in done["messages"])
     assert done["attempt"]["verdict"]["outcome"] == "failed"
     assert done["attempt"]["verdict"]["failure"]["kind"] == "wrong-result"
     assert kernel.read_text() == accepted

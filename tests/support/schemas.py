@@ -1,4 +1,7 @@
-"""Saves the forms of all --json documents, run as a script; refuses a form that changed without a new version."""
+"""Saves the forms of all --json documents, run as a script; refuses a form that changed without a new version.
+
+New keys and narrower values need no new version: programs that read the old form can read the new one.
+"""
 
 import json
 import sys
@@ -9,6 +12,7 @@ from harness.shell.documents import documents, schema
 
 DOCUMENTS = documents()
 _DEFINITION = "#/$defs/"
+_OF_KEYS = ("properties", "required")
 SAVED = Path(__file__).parents[1] / "fixtures" / "schemas"
 
 
@@ -61,12 +65,54 @@ def nameless(form: dict[str, Any]) -> dict[str, Any]:
     return {"form": walk({**form, "title": ""}), "definitions": definitions}
 
 
+def extends(now: Any, before: Any) -> bool:
+    """True if each document of the form `now` has all keys of the form `before`, with values that it allows.
+
+    Both forms are without definitions, as `resolved` gives them.
+    """
+    if now == before:
+        return True
+    if isinstance(now, list) and isinstance(before, list):
+        return len(now) == len(before) and all(map(extends, now, before))
+    if not isinstance(now, dict) or not isinstance(before, dict):
+        return False
+    if before == {"type": "string"} and set(now) == {"enum"}:
+        return all(isinstance(value, str) for value in now["enum"])
+    keys, there = now.get("properties", {}), before.get("properties", {})
+    needed = set(before.get("required", ()))
+    if set(there) - set(keys) or needed - set(now.get("required", ())):
+        return False
+    rest, others = ({name: part for name, part in form.items() if name not in _OF_KEYS} for form in (now, before))
+    return (
+        rest.keys() == others.keys()
+        and all(extends(rest[name], others[name]) for name in rest)
+        and all(extends(keys[name], there[name]) for name in there)
+    )
+
+
+def resolved(form: dict[str, Any]) -> Any:
+    """The form with the definitions in place of their names; a definition within itself keeps its name."""
+
+    def walk(item: Any, within: tuple[str, ...]) -> Any:
+        if isinstance(item, list):
+            return [walk(part, within) for part in item]
+        if not isinstance(item, dict):
+            return item
+        name = str(item.get("$ref", "")).removeprefix(_DEFINITION)
+        if name and name not in within:
+            return walk({**form["$defs"][name], "title": ""}, (*within, name))
+        return {key: walk(part, within) for key, part in item.items() if key != "$defs"}
+
+    return walk({**form, "title": ""}, ())
+
+
 def main() -> int:
     SAVED.mkdir(exist_ok=True)
     refused = []
     for verb in DOCUMENTS:
         form, before = bare(schema(DOCUMENTS[verb])), saved(verb)
-        if before is not None and nameless(form) != nameless(before) and version(form) <= version(before):
+        is_new = before is None or version(form) > version(before)
+        if before is not None and not is_new and not extends(resolved(form), resolved(before)):
             refused.append(verb)
             continue
         path_of(verb).write_text(json.dumps(form, indent=1, ensure_ascii=False) + "\n")

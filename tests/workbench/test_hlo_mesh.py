@@ -12,7 +12,14 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from harness.hlo.sharding import Groups, Mesh, groups, read_sharding
 from harness.hlo.tokens import Tokens
 from harness.shell.main import main
-from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, infer_mesh, specification, torus_of
+from harness.workbench.hlo.mesh import (
+    axes_of_groups,
+    axes_of_sharding,
+    groups_per_link,
+    infer_mesh,
+    specification,
+    torus_of,
+)
 
 NAMES = ("a", "b", "c", "d")
 
@@ -156,6 +163,23 @@ def test_dimensions_of_the_torus(
     axes: tuple[tuple[str, int], ...], dimensions: int, expected: tuple[tuple[str, str], ...]
 ) -> None:
     assert torus_of(Mesh(axes=axes), dimensions) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "expected"),
+    [
+        # On 2 x 4 devices, device 4 is two links behind device 0.
+        ("[4,2]<=[2,4]T(1,0)", 8, 2),
+        ("{{0,1},{2,3},{4,5},{6,7}}", 8, 1),
+        ("{{0,2,4,6},{1,3,5,7}}", 8, 1),
+        # Groups over both axes, an unknown slice, groups without names.
+        ("[2,4]<=[8]", 8, None),
+        ("{{0,3},{1,4},{2,5}}", 6, None),
+        ("{}", 8, None),
+    ],
+)
+def test_groups_that_share_a_link(text: str, devices: int, expected: int | None) -> None:
+    assert groups_per_link(groups(text), devices, 2) == expected
 
 
 UNNAMED = """HloModule jit_f, is_scheduled=true, num_partitions=8

@@ -291,10 +291,10 @@ def test_overlap_exposed_time_and_bus_bandwidth(four: Capture, one_device: Captu
     assert collectives.column("devices") == (4, 4)
     assert collectives.column("array_bytes") == (2**20, 2**20)
     assert collectives.column("flight_seconds") == pytest.approx((18 * US, 45 * US))
-    # 2 (n-1)/n and (n-1)/n with n = 4; an axis of v6e carries 2 x 100 GB/s.
+    # 2 (n-1)/n and (n-1)/n with n = 4; an axis of four v6e is a line of 100 GB/s.
     bus = (1.5 * 2**20 / 18e-6, 0.75 * 2**20 / 45e-6)
     assert collectives.column("bus_bytes_per_second") == pytest.approx(bus)
-    assert collectives.column("link_fraction") == pytest.approx((bus[0] / 200e9, bus[1] / 200e9))
+    assert collectives.column("link_fraction") == pytest.approx((bus[0] / 100e9, bus[1] / 100e9))
     assert any("How to Scale Your Model" in note for note in collectives.notes)
     assert all("communicated nothing" in table.why_empty for table in overlap(one_device))
 

@@ -4,13 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from analyses import by, named, overlap
+from analyses import by, named, overlap, rows
 from analysis_examples import US, Ran, capture, device, op
 
-from harness.records import Device, Operation
+from harness.hardware import chip as chip_named
+from harness.records import Device, Operation, Table
+from harness.workbench.hlo.forecast import collective_tables
 from harness.workbench.profiles.collectives import collective_of
 from harness.workbench.profiles.database import Database
 
+CHIP = chip_named("v6e")
 RESULT = "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
 WHOLE = 2 * 1024 * 1024
 FIRST = "dimensions={0}"
@@ -70,22 +73,30 @@ def test_without_an_asynchronous_line_flight_is_from_start_to_done() -> None:
     assert synchronous["waited_seconds"] == pytest.approx(30 * US)
     exposed, collectives, *_ = overlap(capture(ran_on))
     assert exposed.rows[0][2:5] == pytest.approx((4 * US, 30 * US, 34 * US))
-    # v5e: 2 x 50 GB/s along an axis.
-    assert collectives.column("link_fraction")[0] == pytest.approx(1.5 * WHOLE / 30e-6 / 100e9)
-    assert any("from start to done" in note for note in collectives.notes)
+    # v5e: 50 GB/s along a line.
+    assert collectives.column("link_fraction")[0] == pytest.approx(1.5 * WHOLE / 30e-6 / 50e9)
+    assert any(note.startswith("TPU:0 has no line of asynchronous operations") for note in collectives.notes)
+
+
+def test_a_line_of_asynchronous_operations_is_missed_only_by_asynchronous_collectives() -> None:
+    _, collectives, *_ = overlap(capture(device([(WORK, 0, 20), (SYNCHRONOUS, 20, 30)])))
+    assert not any("asynchronous operations" in note for note in collectives.notes)
 
 
 @pytest.mark.long
 def test_flags_for_what_stalls() -> None:
     def notes_of(*ran: Ran) -> tuple[str, ...]:
-        return overlap(capture(device(ran)))[0].notes[1:]
+        notes = overlap(capture(device(ran)))[0].notes[1:]
+        return tuple(note for note in notes if not note.startswith("The program runs on 4 devices"))
 
     (flag,) = notes_of((START, 0, 1), (WORK, 1, 20), (DONE, 21, 4))
     assert "all-gather stalls for 16.0% of its time in flight" in flag
     assert "xla_tpu_enable_async_collective_fusion_fuse_all_gather" in flag
     assert "xla_tpu_enable_sparse_core_collective_offload_all_gather" in flag
     assert notes_of((START, 0, 1), (WORK, 1, 20), (DONE, 21, 1)) == ()
-    stalls, nothing = notes_of((SYNCHRONOUS, 0, 30))
+    (alone,) = notes_of((SYNCHRONOUS, 0, 30))
+    assert "nothing else runs in its program, so no flag can hide it" in alone
+    stalls, nothing = notes_of((SYNCHRONOUS, 0, 30), (WORK, 30, 5))
     assert "all-reduce stalls for 100.0%" in stalls
     assert "No collective overlaps with other work: try the base flag xla_tpu_enable_async_collective_fusion" in nothing
 
@@ -93,17 +104,56 @@ def test_flags_for_what_stalls() -> None:
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
-        (5, "too fast: check the array"),
-        (20, "uses several axes"),
-        (33, "near the link"),
-        (50, "look"),
-        (80, "far below"),
+        (10, "too fast: check the array"),
+        (40, "uses several axes"),
+        (66, "near the link"),
+        (100, "look"),
+        (160, "far below"),
     ],
 )
 def test_readings_of_the_bus_bandwidth(seconds: float, expected: str) -> None:
-    # 1.5 x 2 MiB over 100 GB/s: 31.5 us on one axis.
+    # 1.5 x 2 MiB over 50 GB/s: 62.9 us on one axis, which only 16 chips of v5e close to a ring.
     table = overlap(capture(device([(SYNCHRONOUS, 0, seconds)])))[1]
     assert table.column("reading") == (expected,)
+
+
+def reduced_in(groups: str, seconds: float, chips: int = 4, kind: str = "TPU v6 lite") -> dict[str, Table]:
+    """Tables of a capture with one all-reduce of 2 MiB in these groups."""
+    text = f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups={groups}"
+    ran = [(op("all-reduce.2", "all-reduce", text), 0, seconds)]
+    return named(overlap(capture(*(replace(device(ran, kind=kind), name=f"TPU:{at}") for at in range(chips)))))
+
+
+def test_groups_that_lie_side_by_side_may_share_links() -> None:
+    # On 2 x 4 chips, the pairs {0,4} and {2,6} both cross the middle of a line: each sends 2 MiB over 100 GB/s.
+    shown = reduced_in("[4,2]<=[2,4]T(1,0)", 47.5)["collectives"]
+    least = WHOLE / 100e9
+    assert shown.column("link_fraction") == pytest.approx((least / 47.5e-6,))
+    assert shown.column("shared_fraction") == pytest.approx((2 * least / 47.5e-6,))
+    assert shown.column("reading") == ("unknown: far below, or look",)
+    assert any("along a slice of 2x4" in note for note in shown.notes)
+    neighbours = reduced_in("{{0,1},{2,3},{4,5},{6,7}}", 30)["collectives"]
+    assert (neighbours.column("shared_fraction"), neighbours.column("reading")) == ((None,), ("look",))
+
+
+def test_the_least_time_is_that_of_predict_collective() -> None:
+    # 16 chips of v6e may be a ring; 2 are none, as `predict collective --axis 2` says.
+    for size, may_close in ((2, False), (16, True)):
+        groups = f"[{32 // size},{size}]<=[32]"
+        shown = reduced_in(groups, 50, 1)["collectives"]
+        _, bounds = collective_tables("all-reduce", WHOLE, [size], CHIP, None, "")
+        ring, line = (row["seconds"] for row in rows(bounds))
+        assert bounds.column("which") == (("this axis", "") if may_close else ("", "this axis"))
+        (least,) = shown.column("link_fraction")
+        assert least == pytest.approx((ring if may_close else line) / 50e-6)
+        assert any(("may be a ring" in note) == may_close for note in shown.notes if "does not state" in note)
+
+
+def test_devices_that_the_capture_does_not_show_are_counted() -> None:
+    pairs = "[4,2]<=[2,4]T(1,0)"
+    (note,) = [note for note in reduced_in(pairs, 30)["communication"].notes if "devices" in note]
+    assert note.startswith("The program runs on 8 devices, but the capture shows only 4 of them")
+    assert not any("The program" in note for note in reduced_in(pairs, 30, 8)["communication"].notes)
 
 
 def test_links_that_nothing_is_published_about() -> None:

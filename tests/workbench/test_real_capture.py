@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analyses import gaps, gaps_and_inside, named, ops, overview, printed, rows, steps_table, utilization, waste
+from analyses import (
+    gaps,
+    gaps_and_inside,
+    named,
+    ops,
+    overlap,
+    overview,
+    printed,
+    rows,
+    steps_table,
+    utilization,
+    waste,
+)
 from capture_examples import OFFLOAD_RUNS, OFFLOADED_BYTES, REAL
 
 from harness.records import Capture, Table
@@ -120,6 +132,20 @@ def test_a_workspace_that_is_reserved_once_is_in_use_and_does_not_grow(real: Cap
     ((began,),) = database_of(real).rows("select min(start_seconds) from steps where device = 0")
     # 0.3 ms before the first of the steps, for which it is.
     assert (reserved, began) == pytest.approx((19.0172, 19.0175), abs=1e-4)
+
+
+def test_the_all_reduce_is_far_from_a_line_but_near_links_that_pairs_share(real: Capture) -> None:
+    shown = named(overlap(real))
+    (row,) = rows(shown["collectives"])
+    assert (round(100 * row["link_fraction"], 1), round(100 * row["shared_fraction"], 1)) == (44.1, 88.2)
+    assert row["reading"] == "unknown: far below, or look"
+    assert not any("asynchronous operations" in note for note in shown["collectives"].notes)
+    notes = " ".join(shown["communication"].notes)
+    assert "The program runs on 8 devices, but the capture shows only 4 of them" in notes
+    assert "nothing else runs in jit__psum" in notes
+    assert "xla_tpu" not in notes
+    (((least,),)) = database_of(real).rows("select distinct least_seconds from collectives")
+    assert least == pytest.approx(53.687 * MS, rel=1e-4)
 
 
 def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

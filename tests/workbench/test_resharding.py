@@ -55,13 +55,13 @@ def test_bytes_time_exposed_time_and_link_by_axis() -> None:
     captured = capture(device([(ALONG_DATA, 0, 100), (op("fusion.1", "loop fusion"), 100, 40), (ALONG_MODEL, 140, 60)]))
     axes = named(overlap(replace(captured, paths=()), {"data": 4, "model": 2}))["axes"]
     shown = rows(axes)
-    # v5e: 50 GB/s one way over a link, 100 GB/s over a ring in both directions.
+    # v5e: 50 GB/s one way over a link; an axis of 4 chips is a line.
     assert shown["data"]["device_bytes"] == pytest.approx(2 * MIB * 2 * 3 / 4)
     assert shown["data"]["exposed_seconds"] == pytest.approx(100 * US)
     assert shown["data"]["exposed_fraction"] == pytest.approx(0.5)
-    assert shown["data"]["link_fraction"] == pytest.approx(2 * 2 * MIB * 3 / 4 / 100e9 / 100e-6)
+    assert shown["data"]["link_fraction"] == pytest.approx(2 * 2 * MIB * 3 / 4 / 50e9 / 100e-6)
     assert shown["model"]["device_bytes"] == pytest.approx(2 * MIB / 2)
-    assert shown["model"]["link_fraction"] == pytest.approx(2 * MIB / 2 / 100e9 / 60e-6)
+    assert shown["model"]["link_fraction"] == pytest.approx(2 * MIB / 2 / 50e9 / 60e-6)
     assert not any("made up" in note for note in axes.notes)
 
 

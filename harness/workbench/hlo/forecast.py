@@ -11,7 +11,7 @@ from harness.units import decimal
 from harness.workbench.hlo.interconnect import (
     HOP_SECONDS,
     Collective,
-    exact_seconds,
+    axis_times,
     hops,
     link_bytes_per_second,
     links,
@@ -137,8 +137,11 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
     longest, network = max(axes), links(target)
     share = array_bytes / len(axes)
     closes = network.closes(longest) if network else None
-    for is_ring, words in ((True, "a ring, both directions"), (False, "a line, no wraparound")):
-        took = exact_seconds(kind, share, longest, ring_rate / 2, is_ring=is_ring)
+    times = axis_times(kind, share, longest, ring_rate / 2, closes=closes)
+    for is_ring, words, took in (
+        (True, "a ring, both directions", times.ring_seconds),
+        (False, "a line, no wraparound", times.line_seconds),
+    ):
         here = "this axis" if closes == is_ring else ""
         rows.append((f"least on {words}", took, hops(longest, is_ring=is_ring) * HOP_SECONDS, here))
     chip = f" On {target.name} an axis is a ring from {network.ring_size} devices on." if network else ""

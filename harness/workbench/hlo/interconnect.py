@@ -1,5 +1,6 @@
 """The time that a collective needs over the links between TPUs, and the rate of the link to the host."""
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from harness import chips
@@ -70,6 +71,29 @@ def exact_seconds(kind: Collective, array_bytes: float, size: int, one_way: floa
         crossing = size * size / 8 if is_ring else (size // 2) * ((size + 1) // 2)
         return array_bytes / size**2 * crossing / one_way
     return array_bytes / one_way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisTimes:
+    """The least times of a collective over one axis: on a ring, and on a line, whose ends are not joined.
+
+    `closes` is None if it is not known which of them the axis is.
+    """
+
+    ring_seconds: float
+    line_seconds: float
+    closes: bool | None
+
+    @property
+    def least_seconds(self) -> float:
+        """The least time; the ring's if the axis may be one."""
+        return self.line_seconds if self.closes is False else self.ring_seconds
+
+
+def axis_times(kind: Collective, array_bytes: float, size: int, one_way: float, *, closes: bool | None) -> AxisTimes:
+    """The least times over one axis of `size` devices, whose links carry `one_way` bytes per second each way."""
+    ring, line = (exact_seconds(kind, array_bytes, size, one_way, is_ring=is_ring) for is_ring in (True, False))
+    return AxisTimes(ring_seconds=ring, line_seconds=line, closes=closes)
 
 
 def hops(size: int, *, is_ring: bool) -> int:

@@ -161,8 +161,9 @@ _TRAFFIC: Fields[Traffic] = (
 def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
     note = (
         "V: bytes of a group's whole array. time: predicted for one run on a ring of bandwidth W: all-gather and "
-        "reduce-scatter V/W, all-reduce and collective-permute 2 V/W, all-to-all V/(4 W). Only a profile shows how "
-        "much of it other work hides."
+        "reduce-scatter V/W, all-reduce and collective-permute 2 V/W, all-to-all V/(4 W). An axis that closes "
+        "no ring takes up to twice as long (`predict collective --axis N`). Only a profile shows how much of it other "
+        "work hides."
     )
     title, why = (
         f"collectives, predicted on {target.name}",

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -111,6 +112,39 @@ def _axes_of(tile: Sequence[int], parts: int, mesh: Mesh) -> tuple[str, ...]:
     return ()
 
 
+def torus_sizes(devices: int, dimensions: int) -> tuple[int, ...]:
+    """The lengths of the axes of the slice that `torus_of` assumes, x first; () if not known."""
+    power = devices.bit_length() - 1
+    if devices < 2 or devices != 1 << power:
+        return ()
+    # If the devices do not split evenly, the last dimensions are longer: 8 devices are 2 x 4.
+    return tuple(1 << (power + at) // dimensions for at in range(dimensions))
+
+
+def groups_per_link(groups: Groups | None, devices: int, dimensions: int) -> int | None:
+    """The number of groups that send over one link, at most, if each group lies along one axis of the torus.
+
+    Assumes the slice of `torus_of`. None if its shape is not known, or if a group lies along no single axis. Groups
+    that send side by side along an axis share its links: of the pairs {0,4}, {1,5}, {2,6}, {3,7} on 2 x 4 devices, two
+    cross the middle of each line of four.
+    """
+    sizes = torus_sizes(devices, dimensions)
+    if groups is None or not groups.groups or not groups.is_whole or not sizes:
+        return None
+    crossing: Counter[tuple[object, ...]] = Counter()
+    for group in groups.groups:
+        if not all(0 <= device < devices for device in group):
+            return None
+        places = [[device // math.prod(sizes[:at]) % size for at, size in enumerate(sizes)] for device in group]
+        moving = [at for at in range(dimensions) if len({place[at] for place in places}) > 1]
+        if len(moving) != 1:
+            return None
+        along = [place[moving[0]] for place in places]
+        line = tuple(step for at, step in enumerate(places[0]) if at != moving[0])
+        crossing.update((moving[0], line, link) for link in range(min(along), max(along)))
+    return max(crossing.values())
+
+
 def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
     """The dimensions of the torus that each axis of the mesh runs along, as `x` or `x, y (2 of 4)`; () if not known.
 
@@ -118,11 +152,9 @@ def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
     axis, and devices in the order of their numbers, as libtpu numbers them. A mesh that is arranged in another way lies
     along other dimensions.
     """
-    power = mesh.devices.bit_length() - 1
-    if mesh.devices != 1 << power or mesh.devices == 1:
+    sizes = torus_sizes(mesh.devices, dimensions)
+    if not sizes:
         return ()
-    # If the devices do not split evenly, the last dimensions are longer: 8 devices are 2 x 4.
-    sizes = [1 << (power + at) // dimensions for at in range(dimensions)]
     edges = [math.prod(sizes[:at]) for at in range(dimensions + 1)]
     placed = []
     for at, (name, size) in enumerate(mesh.axes):

@@ -11,7 +11,7 @@ from harness.hlo.shapes import Shape, arrays
 from harness.hlo.sharding import Groups
 from harness.records import Operation
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, exact_seconds
+from harness.workbench.hlo.interconnect import COLLECTIVES, AxisTimes, Collective, axis_times
 from harness.workbench.profiles.classes import COMMUNICATION, category, opcode
 from harness.workbench.profiles.graph import running_instruction
 from harness.workbench.profiles.views import meets, overlap_of
@@ -112,13 +112,17 @@ def collective_of(operation: Operation, graphs: Mapping[str, Graph] | None = Non
     return CollectiveFacts(kind=kind, size=size, array_bytes=whole, groups=groups, pairs=pairs)
 
 
-def least_seconds(facts: CollectiveFacts, network: Links | None) -> float | None:
-    """Seconds that one axis of the torus, closed to a ring, needs; None if the collective or the links are unknown."""
+def times_on_an_axis(facts: CollectiveFacts, network: Links | None) -> AxisTimes | None:
+    """The least times over one axis of the torus; None if the collective or the links are unknown.
+
+    A capture does not state the slice. A group whose size closes no axis is on a line; any other may be on a ring.
+    """
     if network is None or facts.kind is None or facts.array_bytes is None or facts.size is None:
         return None
     # All devices together exchange `size` times the array of one device.
     whole = facts.array_bytes * (facts.size if facts.kind == "all-to-all" else 1)
-    return exact_seconds(facts.kind, whole, facts.size, network.one_way_bytes_per_second, is_ring=True)
+    closes = None if network.closes(facts.size) else False
+    return axis_times(facts.kind, whole, facts.size, network.one_way_bytes_per_second, closes=closes)
 
 
 def _instruction(operation: Operation) -> Instruction | None:

@@ -12,12 +12,12 @@ from harness.records import Capture, Operation, Table
 from harness.units import decimal
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.interconnect import links
-from harness.workbench.hlo.mesh import axes_of_groups, axes_of_pairs, infer_mesh, torus_of
+from harness.workbench.hlo.mesh import axes_of_groups, axes_of_pairs, groups_per_link, infer_mesh, torus_of, torus_sizes
 from harness.workbench.hlo.resharding import LargeCollective, constraint_table, large_collectives, with_mesh
 from harness.workbench.profiles import op_times
 from harness.workbench.profiles.analysis import Analysis, Facts, tables
 from harness.workbench.profiles.classes import COMMUNICATION, pair_name
-from harness.workbench.profiles.collectives import FLIGHTS, CollectiveFacts, collective_of, least_seconds
+from harness.workbench.profiles.collectives import FLIGHTS, CollectiveFacts, collective_of, times_on_an_axis
 from harness.workbench.profiles.database import Database, Row, database_of, made_on_demand
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.views import meets, overlap_of
@@ -33,6 +33,11 @@ _STALL = 0.10
 # Protocol, section 5: collectives should run near the bandwidth; its bounds for any operation are 10 % and 2x.
 _NEAR, _HALF = 0.9, 0.5
 _UNKNOWN = "unknown"
+# A note on a capture of one host of several; `spanned` has its figures.
+SPANNED = (
+    "The program runs on {program_devices} devices, but the capture shows only {seen_devices}: what the others do, and "
+    "how long they wait, is unknown."
+)
 
 
 @made_on_demand("""collectives: a collective of one device: all its runs
@@ -50,7 +55,8 @@ _UNKNOWN = "unknown"
     flight_seconds DOUBLE* from start to end, summed over these runs
     waited_seconds DOUBLE* the time in its done half; the whole time of a synchronous collective
     start_seconds DOUBLE*  the time in its start half
-    least_seconds DOUBLE*  the time that one axis of the torus needs for one run, NULL if not known
+    least_seconds DOUBLE*  the least time of one run over one axis of the torus, NULL if not known
+    line_seconds DOUBLE*   the same if the axis is no ring and groups side by side share links; least_seconds if neither
 """)
 def collectives_table(database: Database) -> Iterator[Row]:
     """A row for each collective of each device."""
@@ -61,14 +67,31 @@ def collectives_table(database: Database) -> Iterator[Row]:
         number: collective_of(Operation(name=name, module=module, text=text, category=kind), graphs)
         for number, name, module, text, kind in database.rows(query)
     }
-    mesh = _mesh_of(options.get("mesh") or {}, [collectives[operation] for _, _, _, operation, *_ in flights], graphs)
-    network = _network(database.capture)
-    options |= {"graphs": graphs, "laid_out": mesh}
+    every = [collectives[operation] for _, _, _, operation, *_ in flights]
+    mesh = _mesh_of(options.get("mesh") or {}, every, graphs)
+    network, devices = _network(database.capture), _devices_named(every)
+    options |= {"graphs": graphs, "laid_out": mesh, "torus": (), "may_close": False}
+    options["devices"] = max([devices, *(graph.module.devices for graph in graphs.values())])
     for device, module, pair, operation, *counts in flights:
         facts = collectives[operation]
         axes = "+".join(axes_of_groups(facts.groups, mesh) or axes_of_pairs(facts.pairs, mesh)) or _UNKNOWN
         sizes = facts.kind, facts.size, facts.array_bytes, facts.bus_bytes
-        yield device, module, pair, *sizes, axes, *counts, least_seconds(facts, network)
+        times = times_on_an_axis(facts, network)
+        if times is None or network is None:
+            yield device, module, pair, *sizes, axes, *counts, None, None
+            continue
+        sharing = groups_per_link(facts.groups, devices, network.axes) or 1
+        if sharing > 1:
+            options["torus"] = torus_sizes(devices, network.axes)
+        options["may_close"] |= times.closes is None
+        yield device, module, pair, *sizes, axes, *counts, times.least_seconds, sharing * times.line_seconds
+
+
+def _reading(fraction: str) -> str:
+    """The SQL that names the distance from the bandwidth of one axis."""
+    return f"""case when {fraction} is null then 'unknown' when {fraction} > $axes then 'too fast: check the array'
+        when {fraction} > 1 then 'uses several axes' when {fraction} >= {_NEAR} then 'near the link'
+        when {fraction} >= {_HALF} then 'look' else 'far below' end"""
 
 
 _NONE = "no operation of the capture is a collective: XLA communicated nothing between devices"
@@ -93,55 +116,65 @@ _EXPOSED = Analysis(
         "Exposed is the time in async-done operations (0 if all is hidden) and in synchronous collectives (protocol, "
         "section 6).{tpu:?}",
         "Operations run concurrently here: exposed is the time in which nothing but collectives ran.{other:?}",
+        SPANNED,
         "{stalls}",
     ),
     empty=_NONE,
 )
 # Notes for a TPU: the flags to try for each kind of collective that is waited for, and the base flag if none overlaps.
 _STALLS = f"""
-    with kinds as (
-        select kind, sum(flight_seconds) as flight, sum(waited_seconds) as waited
+    with others as (
+        select distinct module from times where class != 'communication' and not is_container and self_seconds > 0),
+    kinds as (
+        select kind, sum(flight_seconds) as flight, sum(waited_seconds) as waited,
+            bool_and(module not in (select module from others)) as is_alone,
+            coalesce(nullif(string_agg(distinct module, ', ' order by module), ''), 'its program') as modules
         from collectives where device in (select device from devices where platform = 'tpu') group by 1
         having bool_or(flights > 0 and count > 0) and kind is not null),
     said as (
-        select kind, kind || ' stalls for ' || in_percent(waited / flight) ||
-            ' of its time in flight: try {_FUSE}_fuse_'
+        select kind, kind || ' stalls for ' || in_percent(waited / flight) || ' of its time in flight: '
+            || case when is_alone then 'nothing else runs in ' || modules || ', so no flag can hide it.'
+            else 'try {_FUSE}_fuse_'
             || replace(kind, '-', '_') || ', or on {_OFFLOADING} {_OFFLOAD}_' || replace(kind, '-', '_')
-            || ', not both (protocol, section 7).' as note
+            || ', not both (protocol, section 7).' end as note
         from kinds where kind in {_WITH_FLAGS} and flight > 0 and waited > {_STALL} * flight
         union all
         select '~', 'No collective overlaps with other work: try the base flag {_FUSE} (protocol, section 7).'
-        from kinds having bool_and(waited >= flight))
+        from kinds having bool_and(waited >= flight) and not bool_and(is_alone))
     select note from said order by kind"""
 _COLLECTIVES = Analysis(
     name="collectives",
     title="Collectives, mean of one run on one device",
     columns="collective;kind;devices=n:count;array_bytes=array;count=runs;flight_seconds=flight;waited_seconds=waited;"
-    "bus_bytes_per_second=bus;link_fraction=of an axis;reading!",
+    "bus_bytes_per_second=bus;link_fraction=of an axis;shared_fraction=or;reading!",
     query=f"""
         with means as (
             select name, module, any_value(kind) as kind, any_value(devices) as devices,
                 any_value(array_bytes) as array_bytes,
-                any_value(bus_bytes) as bus_bytes, any_value(least_seconds) as least, sum(count) as count,
+                any_value(bus_bytes) as bus_bytes, any_value(least_seconds) as least,
+                any_value(line_seconds) as line, sum(count) as count,
                 sum(flight_seconds) / nullif(sum(flights), 0) as took,
                     sum(waited_seconds) / nullif(sum(count), 0) as waited,
                 min(device) as device, min(rowid) as place
             from collectives group by 1, 2)
         select name, coalesce(kind, 'unknown'), devices, array_bytes, count, took, waited,
             bus_bytes / nullif(took, 0), least / nullif(took, 0) as of_axis,
-            case when of_axis is null then 'unknown' when of_axis > $axes then 'too fast: check the array'
-                when of_axis > 1 then 'uses several axes' when of_axis >= {_NEAR} then 'near the link'
-                when of_axis >= {_HALF} then 'look' else 'far below' end
+            case when line > least then line / nullif(took, 0) end as at_most,
+            case when {_reading("of_axis")} = {_reading("coalesce(at_most, of_axis)")} then {_reading("of_axis")}
+                else 'unknown: ' || {_reading("of_axis")} || ', or ' || {_reading("at_most")} end
         from means order by coalesce(waited, 0) * count desc, place""",
     notes=(
         "Bus bandwidth: the array times 2 (n-1)/n (all-reduce), 1 (collective-permute) or (n-1)/n (others), over the "
         "time in flight.",
         "Link bandwidth unknown: no published figures for the links of {unpublished} are known here.",
-        "An axis of {chip}: {both_ways} in both directions of a ring together, half of that if the slice does not "
-        "close the ring; {axes} axes. Source: {source}.",
+        "Of an axis: the least time over one axis, divided by the time in flight. A link of {chip} carries {one_way} "
+        "each way; a chip has {axes} axes. Source: {source}.",
+        "A capture does not state the shape of the slice. {closing}",
+        "`or`: if the devices are numbered along a slice of {slice}, with x varying fastest, groups that lie side by "
+        "side share links.",
         "Near the link: within 10 %; far below: under half of it (protocol, section 5).{chip_:?}",
-        "The capture has no line of asynchronous operations: in flight is from start to done, so the bus "
-        "bandwidth is a lower bound.{no_line:?}",
+        "{no_line} no line of asynchronous operations: in flight is from start to done there, so the bus bandwidth is "
+        "a lower bound.",
         "{unread}",
     ),
     empty=_NONE,
@@ -166,7 +199,7 @@ _AXES = Analysis(
         from collectives c, main m group by 1 order by exposed desc, min(c.rowid)""",
     notes=(
         "Means over devices. `a device`: bytes that cross the links of a device, by the bus factor of each kind. `of "
-        "the link`: the time that one axis of the torus needs, divided by the time in flight.",
+        "the link`: the least time over one axis of the torus, divided by the time in flight.",
         "No mesh fits the groups: name the axes with --mesh data=4,model=2 (the last axis varies fastest).{no_mesh:?}",
         "The mesh is guessed from shardings or groups: {made_up}. Name its axes with --mesh.",
         "Dimensions of the torus along each axis, if the devices are numbered along the torus: {torus}.",
@@ -299,14 +332,49 @@ def _words(database: Database) -> Facts:
         "unpublished": None if network else kind,
         "chip": chip.name if chip and network else None,
         "chip_": bool(network),
-        "both_ways": decimal(network.both_ways_bytes_per_second, "B/s") if network else None,
+        "one_way": decimal(network.one_way_bytes_per_second, "B/s") if network else None,
+        "closing": _closing(network, chip.name, may_close=database.options["may_close"]) if network and chip else None,
+        "slice": "x".join(map(str, database.options["torus"])) or None,
+        **spanned(database),
         "source": network.source if network else None,
         "unread": database.options.get("unread"),
-        "no_line": network and any(d.platform == "tpu" and not d.asynchronous for d in main),
+        "no_line": _without_a_line(database),
         "no_mesh": mesh is None,
         "torus": "; ".join(f"{name} = {where}" for name, where in dimensions) or None,
         "made_up": str(mesh) if mesh is not None and not mesh.is_named else None,
     }
+
+
+def spanned(database: Database) -> Facts:
+    """The figures of SPANNED, NULL if the capture has as many devices as the program."""
+    database.need("collectives")
+    main = op_times.devices(database.capture)
+    is_short = bool(main) and main[0].platform != "cpu" and database.options["devices"] > len(main)
+    return {
+        "program_devices": database.options["devices"] if is_short else None,
+        "seen_devices": f"{len(main)} of them" if is_short else None,
+    }
+
+
+def _closing(network: Links, chip: str, *, may_close: bool) -> str:
+    """A sentence on the lengths at which an axis closes to a ring."""
+    length = f"a multiple of {network.ring_size}" if network.rings_are_multiples else f"{network.ring_size}"
+    if may_close:
+        return (
+            f"On {chip} an axis of {length} chips may be a ring, which the fraction assumes; `or` is for a line, "
+            "whose ends are not joined."
+        )
+    return f"Only an axis of {length} chips is a ring on {chip}, so the axis is a line, whose ends are not joined."
+
+
+def _without_a_line(database: Database) -> str | None:
+    """The devices that have no line of asynchronous operations but asynchronous collectives, with a verb."""
+    query = """
+        select label from devices d where platform = 'tpu' and is_main
+            and device in (select device from collectives where is_asynchronous and flights > 0)
+            and device not in (select device from executions where line = 'asynchronous') order by device"""
+    labels = [label for (label,) in database.rows(query)]
+    return f"{', '.join(labels)} {'has' if len(labels) == 1 else 'have'}" if labels else None
 
 
 def _network(capture: Capture) -> Links | None:
@@ -326,7 +394,7 @@ def _mesh_of(sizes: Mapping[str, int], every: Sequence[CollectiveFacts], graphs:
 
     Raises UsageError `usage` if the groups name another number of devices than `sizes` has.
     """
-    devices = max((device + 1 for of in every for device in _members(of)), default=0)
+    devices = _devices_named(every)
     if sizes:
         mesh = Mesh(axes=tuple(sizes.items()))
         if devices and mesh.devices != devices:
@@ -340,6 +408,11 @@ def _mesh_of(sizes: Mapping[str, int], every: Sequence[CollectiveFacts], graphs:
         if fitting is not None and fitting.devices == devices:
             return fitting
     return infer_mesh((), [of.groups for of in every if of.groups], devices) if devices else None
+
+
+def _devices_named(every: Sequence[CollectiveFacts]) -> int:
+    """The number of devices, by the largest number that a group or pair names; 0 if none names any."""
+    return max((device + 1 for of in every for device in _members(of)), default=0)
 
 
 def _members(facts: CollectiveFacts) -> tuple[int, ...]:

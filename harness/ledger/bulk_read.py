@@ -63,7 +63,7 @@ def _logged(place: Place) -> Iterator[Held]:
     for start in range(0, len(commits), _BATCH):
         batch = commits[start : start + _BATCH]
         names = [f"{commit.id}:{name}" for commit in batch for name in (RECORD_NAME, KERNEL_NAME)]
-        blobs = _read(place, names)
+        blobs = git.readable_blobs(place.repository, names)
         for commit, data, kernel in zip(batch, blobs[::2], blobs[1::2], strict=True):
             where = f"{RECORD_NAME} in log commit {commit.id[:12]}"
             try:
@@ -85,7 +85,9 @@ def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
     committed = {
         name: entry for name, entry in history.committed_names(place).items() if experiments.number_of(name) in numbers
     }
-    blobs = zip(committed, _read(place, [entry.blob for entry in committed.values()]), strict=True)
+    blobs = zip(
+        committed, git.readable_blobs(place.repository, [entry.blob for entry in committed.values()]), strict=True
+    )
     here = (
         name for name in experiments.names_in(place.experiments_directory) if experiments.number_of(name) in numbers
     )
@@ -114,7 +116,7 @@ def _decode(row: Row, data: bytes | None, text: bytes | None, where: str) -> Hel
 def _accepted(place: Place, rows: Sequence[Row]) -> dict[str, Candidate]:
     """The candidates in the branch's accepting commits, by hash."""
     commits = [row.commit for row in rows if row.is_on_branch]
-    blobs = _read(place, [f"{commit}:{place.kernel}" for commit in commits])
+    blobs = git.readable_blobs(place.repository, [f"{commit}:{place.kernel}" for commit in commits])
     candidates = (
         history.candidate_at(place, commit) if may_have_helpers(blob) else Candidate(text=blob)
         for commit, blob in zip(commits, blobs, strict=True)
@@ -137,11 +139,3 @@ def _rebuilt(attempt: Attempt, before: Sequence[Held], candidates: dict[str, Can
     except RatchetError:
         return None
     return new if new.sha256 == attempt.kernel_sha256 else None
-
-
-def _read(place: Place, names: Sequence[str]) -> tuple[bytes | None, ...]:
-    """The blobs; all None if git stops because it cannot read one of them."""
-    try:
-        return git.read_blobs(place.repository, names)
-    except (RatchetError, ValueError):
-        return (None,) * len(names)

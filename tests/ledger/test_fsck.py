@@ -36,7 +36,7 @@ from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.ledger.codec import decode_attempt, decode_attempt_row, encode_attempt, encode_row
 from harness.ledger.fsck import audit, checks, inventory, replayed
-from harness.ledger.git import read_blobs
+from harness.ledger.git import read_blobs, readable_blobs
 from harness.ledger.git.write import require_signing
 from harness.ledger.messages import accept_message, log_message
 from harness.ledger.paths import place_of
@@ -193,6 +193,7 @@ def test_records_that_cannot_be_read_are_named_and_skipped(
 def test_a_damaged_object_of_the_log(contest: Path) -> None:
     commit = git(contest, "rev-parse", f"{LOG}~1").strip()
     blob = git(contest, "rev-parse", f"{commit}:kernel.py").strip()
+    kernels = [f"{git(contest, 'rev-parse', name).strip()}:kernel.py" for name in (f"{LOG}~2", f"{LOG}~1", LOG)]
     for name, kind in ((blob, "kernel"), (commit, "broken-log")):
         path = contest / ".git/objects" / name[:2] / name[2:]
         kept = path.read_bytes()
@@ -201,6 +202,9 @@ def test_a_damaged_object_of_the_log(contest: Path) -> None:
         assert kind in kinds(contest)
         # The table still shows what experiments/ has.
         assert [row.number for row in history.rows(place_of(contest))[0]] == [1, 2, 3, 4]
+        # Git stops at a damaged object; the one before it and the one behind it are read.
+        texts = readable_blobs(place_of(contest).repository, kernels)
+        assert [text is None for text in texts] == [False, True, False]
         path.write_bytes(kept)
     assert kinds(contest) == []
 

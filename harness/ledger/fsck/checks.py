@@ -14,7 +14,7 @@ from harness.judge.key import key_digest
 from harness.ledger import experiments, git, history, journal, messages, recovery
 from harness.ledger import lock as locking
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_attempt, encode_row, value_text
-from harness.ledger.fsck.inventory import HeldAttempt, choose, fetch, finding, read
+from harness.ledger.fsck.inventory import HeldAttempt, choose, fetch, finding
 from harness.ledger.git import locks
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Finding, Key, Row
@@ -137,7 +137,9 @@ def kernels(
     notes: list[str],
 ) -> int:
     """Checks the hash of each attempt's kernel.py, from its log commit or rebuilt; returns the number of hashes."""
-    blobs = read(place, [f"{record.commit.id}:{KERNEL_NAME}" for record in logged if record.commit])
+    blobs = git.readable_blobs(
+        place.repository, [f"{record.commit.id}:{KERNEL_NAME}" for record in logged if record.commit]
+    )
     hashed = 0
     for record, data in zip(logged, blobs, strict=True):
         assert record.commit is not None
@@ -180,7 +182,7 @@ def branch(
     in_log = {record.row.number for record in logged}
     by_number = {record.row.number: record for record in (*filed, *logged)}
     names = [f"{accept.commit}:{place.kernel}" for accept in accepted]
-    for accept, name, kernel in zip(accepted, names, read(place, names), strict=True):
+    for accept, name, kernel in zip(accepted, names, git.readable_blobs(place.repository, names), strict=True):
         where = f"commit {accept.commit[:12]} (accept of attempt {accept.number})"
         if not _is_kernel(place, kernel, name, accept.kernel_digits) and not _is_accepted(place, accept):
             yield finding(
@@ -214,7 +216,7 @@ def branch(
             )
         committed = git.entries(place.repository, accept.commit, place.experiments)
         blobs = [entry.blob for name, entry in committed.items() if experiments.number_of(name) == accept.number]
-        if not any(_is_same(data, record) for data in read(place, blobs)):
+        if not any(_is_same(data, record) for data in git.readable_blobs(place.repository, blobs)):
             yield finding(
                 "accept-without-record",
                 where,

@@ -38,7 +38,7 @@ def log(place: Place, findings: list[Finding]) -> tuple[git.Commit, ...]:
 
 def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding]) -> list[HeldAttempt]:
     records = []
-    blobs = read(place, [f"{commit.id}:{RECORD_NAME}" for commit in commits])
+    blobs = git.readable_blobs(place.repository, [f"{commit.id}:{RECORD_NAME}" for commit in commits])
     for commit, data in zip(commits, blobs, strict=True):
         where = f"log commit {commit.id[:12]}"
         try:
@@ -102,7 +102,7 @@ def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
     """The attempts in experiments/: of the working tree, and of HEAD if that differs."""
     records = []
     committed = history.committed_names(place)
-    blobs = read(place, [entry.blob for entry in committed.values()])
+    blobs = git.readable_blobs(place.repository, [entry.blob for entry in committed.values()])
     at_head = dict(zip(committed, blobs, strict=True))
     here: dict[str, bytes | None] = {}
     for name in experiments.names_in(place.experiments_directory):
@@ -178,14 +178,6 @@ def holds(data: bytes, record: HeldAttempt) -> bool:
         return value_text(data) == value_text(record.data)
     except RecordError:
         return False
-
-
-def read(place: Place, names: Sequence[str]) -> tuple[bytes | None, ...]:
-    """The blobs called `names`, with None in place of each blob that is missing or damaged."""
-    try:
-        return git.read_blobs(place.repository, names)
-    except (RatchetError, ValueError):
-        return tuple(read(place, (name,))[0] for name in names) if len(names) > 1 else (None,)
 
 
 def _unreadable(error: RecordError, where: str, remedy: str) -> Finding:

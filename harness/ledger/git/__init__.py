@@ -296,6 +296,17 @@ def read_blobs(repository: Repo, names: Sequence[str]) -> tuple[bytes | None, ..
     return tuple(blobs)
 
 
+def readable_blobs(repository: Repo, names: Sequence[str]) -> tuple[bytes | None, ...]:
+    """The blobs called `names`, with None in place of each that is missing or damaged; git stops at a damaged one."""
+    try:
+        return read_blobs(repository, names)
+    except (RatchetError, ValueError):
+        half = len(names) // 2
+        if not half:
+            return (None,) * len(names)
+        return (*readable_blobs(repository, names[:half]), *readable_blobs(repository, names[half:]))
+
+
 def blob_ids(repository: Repo, names: Sequence[str]) -> tuple[str | None, ...]:
     """The ids of the blobs called `names` (`COMMIT:PATH`), None where there is no such blob, in one process."""
     output = _objects(repository, "--batch-check=%(objecttype) %(objectname)", names)

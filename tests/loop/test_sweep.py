@@ -227,11 +227,14 @@ def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) ->
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A contest whose kernel can leave the rescaling out: it is faster then, and wrong."""
+    """A contest whose kernel can leave the exponential and the rescaling out: it is faster then, and wrong."""
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     folder = committed_contest(tmp_path_factory.mktemp("forgetful") / "contest", 1024)
     kernel = folder / "kernel.py"
     text = kernel.read_text().replace("BQ = 128", "BQ = 128\nRESCALE = 1").replace("BKV = 256", "BKV = 128")
+    text = text.replace(
+        "weights = jnp.exp(scores - new_max)", "weights = jnp.exp(scores - new_max) if RESCALE else scores"
+    )
     kernel.write_text(text.replace("acc_ref[...] * rescale", "acc_ref[...] * (rescale if RESCALE else 1)"))
     git(folder, "commit", "-qam", "a constant more")
     ratchet(folder, "experiment: baseline", expect=0)

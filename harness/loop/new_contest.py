@@ -64,7 +64,7 @@ def new(
         contest.require_conforming()
         if target is not None:
             wrapped = wrap_function.wrap(contest, target, settings, progress)
-            words, is_right = wrapped.words, wrapped.is_right
+            words, first = wrapped.words, wrapped.first
             for name, data in wrapped.candidate.files.items():
                 path = directory / name
                 if path not in written:
@@ -72,12 +72,11 @@ def new(
                     undo.callback(path.unlink, missing_ok=True)
                 path.write_bytes(data)
         else:
-            words, is_right = (), True
+            words, first = (), ""
             if settings:
                 _require_traceable(contest, like, progress)
         commit = _commit(repository, written, f"Add the contest {directory.name}, like {like}")
         undo.pop_all()
-    first = "" if is_right else "mend the kernel, then "
     shown = directory if not directory.is_absolute() else directory.resolve()
     return (
         *((f"made a git repository in {shown}",) if is_new else ()),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import reading_limits
-from harness.advice import dump_directory
+from harness.advice import dump_directory, offloaded
 from harness.advice.rules.counts import DO_WITHOUT, OUTPUT_READ
 from harness.advice.source_names import shown_name
 from harness.candidate import KERNEL, Candidate, constants
@@ -33,7 +33,8 @@ def for_kernel(
 ) -> tuple[Hint, ...]:
     """`advice` as changes that can be tried in `candidate`; hints on copies name the arrays copied around a kernel.
 
-    These arrays come from the compiled module, if the folder `contest` still has it. The kernel counts as a package's
+    If there is no latency because of the SparseCore, the hint on its operations comes first. These operations and the
+    copied arrays come from the compiled module, if the folder `contest` still has it. The kernel counts as a package's
     if operations come from a package and no file of the candidate makes a Pallas call. `who_tried` gives the sets of
     constants that attempts and sweeps tried, as untried_advice.who_tried does; it is called at most once.
     """
@@ -41,6 +42,7 @@ def for_kernel(
         _with_copied_arrays(hint, _program_of(hint, evidence), contest) if hint.rule == "copies" else hint
         for hint in with_settings(advice, evidence, candidate)
     ]
+    advice = [*offloaded.hints(evidence, contest), *advice]
     traces = [program.trace for _, program in evidence.programs if program.trace]
     packages = sorted({shown_name(source.name) for trace in traces for source in trace.sources})
     sizes = tuple((name, size) for name, value in constants(candidate.files[KERNEL]) if (size := _size(value)))

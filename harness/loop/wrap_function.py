@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import contest as contests
-from harness.advice import jax_names
+from harness.advice import jax_names, offloaded
 from harness.advice.failure_remedies import next_step
 from harness.candidate import KERNEL, Candidate, Settings, names, rewrite
 from harness.contest import Contest
@@ -34,11 +34,11 @@ _UNCHECKED = ("a second shape", "no smaller shape")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapped:
-    """The kernel.py and its helpers, sentences on them, and whether they pass at small shapes."""
+    """The kernel.py and its helpers, sentences on them, and the words for what to do before the first attempt."""
 
     candidate: Candidate
     words: tuple[str, ...]
-    is_right: bool
+    first: str = ""
 
 
 def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progress: Progress) -> Wrapped:
@@ -78,11 +78,10 @@ def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progre
             if evidence is None:
                 continue
             if evidence.failure is None:
-                time = evidence.latency.seconds if evidence.latency else None
-                took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
+                took, first = _took(evidence, Path(folder), contest.chip.name)
                 right = f"kernel.py calls {target.name} {way.words}; it is right at small shapes and takes {took}"
                 words = (right, *_remarks(target, way, evidence, lacking))
-                return Wrapped(candidate=way.candidate, words=words, is_right=True)
+                return Wrapped(candidate=way.candidate, words=words, first=first)
             if all(program.trace for _, program in evidence.programs):
                 traced.append((way, evidence))
                 continue
@@ -97,7 +96,21 @@ def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progre
     sentence = f"kernel.py calls {target.function} {way.words}, which fails: {failure.kind}: {failure.message}"
     step = f"what to do: {next_step(failure, contest.problem.statement().operation)}"
     words = (f"{sentence}{existing.other_jax_pinned(target)}", step, *_remarks(target, way, evidence, lacking))
-    return Wrapped(candidate=way.candidate, words=words, is_right=False)
+    return Wrapped(candidate=way.candidate, words=words, first="mend the kernel, then ")
+
+
+def _took(evidence: Evidence, folder: Path, chip: str) -> tuple[str, str]:
+    """The time in words, with the reason for an unknown one, and the words for what to do before the first attempt.
+
+    Without a latency the baseline passes no verdict. `folder` has the dumps of `evidence`.
+    """
+    latency = evidence.latency
+    if latency is not None and latency.seconds is not None:
+        return f"{seconds(latency.seconds)} [{simulated(chip)}]", ""
+    if latency is None or not latency.reasons:
+        return "an unknown time", ""
+    why = offloaded.explain(evidence, folder) or "; ".join(latency.reasons)
+    return f"an unknown time: {why}", "the first attempt needs a time, so change this first, then "
 
 
 def _lacking(contest: Contest, target: ExistingFunction, failure: Failure, lacking: dict[str, Failure]) -> str:

@@ -13,17 +13,10 @@ from harness.records import TITLE_MOVES, Key, LogState, Note, Row, Status
 from harness.units import quantity
 
 
-def status(contest: Contest, *, only_reads: bool = False) -> Status:
-    """The state of `contest`. An attempt that did not end is finished or undone first, if no process works on it.
-
-    With `only_reads` the unfinished attempt is only reported.
-    """
+def status(contest: Contest) -> Status:
+    """The state of `contest`. An attempt that did not end is finished or undone first, if no process works on it."""
     ledger = Ledger.open(contest.directory)
-    messages = list(() if only_reads else ledger.recovered())
-    if only_reads and ledger.is_unfinished():
-        messages.append(
-            "an attempt is being judged, or was cut off; if it was cut off, `ratchet.sh status` finishes or undoes it"
-        )
+    messages = list(ledger.recovered())
     rows, skipped = history.rows(ledger.place)
     messages += skipped
     # A GPU has no simulator.

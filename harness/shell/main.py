@@ -145,6 +145,8 @@ def _packages() -> Iterator[str]:
 def _carry_out(verb: Verb, words: list[str]) -> int:
     """Parses the words, runs the verb, prints its outcome, and returns the exit code."""
     arguments = verb.parse(words)
+    if arguments.for_server:
+        reading_limits.end_with_parent()
     if verb.takes_contest:
         work_in(
             arguments.directory,
@@ -167,7 +169,7 @@ def _carry_out(verb: Verb, words: list[str]) -> int:
     for sentence in outcome.messages:
         say(sentence)
     try:
-        for sentence in outcome.afterwards():
+        for sentence in () if arguments.for_server else outcome.afterwards():
             say(sentence)
     except KeyboardInterrupt:
         say("interrupted: a later command does the remaining work")

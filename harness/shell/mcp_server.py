@@ -5,25 +5,27 @@ The text for the client's model is in verbs/mcp.py; the text for each tool is it
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
-from mcp.server import Server
+from anyio.abc import ByteReceiveStream, Process
+from anyio.streams.text import TextReceiveStream
+from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, ToolAnnotations
 from mcp_types import Tool as Described
 
 from harness import __version__, reading_limits
-from harness.errors import RatchetError, UsageError
+from harness.errors import Limit, RatchetError, UsageError
 from harness.files import write_atomically
 from harness.shell import answer_size
-from harness.shell.documents import json_object, json_text
+from harness.shell.documents import ERROR, ErrorDocument, Mistake, json_object
 from harness.shell.roots import Roots
 from harness.shell.tools import CONTEST, PART, START, Tool, tools
 from harness.shell.verb import MESSAGE
@@ -31,6 +33,11 @@ from harness.shell.verb import MESSAGE
 # The folder for answers too long to send, of tools that write: the rest cannot be had by a second call, which would
 # write again.
 _ANSWERS = Path("profile_data") / "answers"
+# How long an interrupted verb may take to put kernel.py back before it is killed; the next command does the rest.
+_GRACE_SECONDS = 20.0
+
+# Reports one line of progress to the client.
+Report = Callable[[str], Awaitable[None]]
 
 
 def serve(contest: Path, roots: Sequence[Path], instructions: str) -> None:
@@ -40,6 +47,9 @@ def serve(contest: Path, roots: Sequence[Path], instructions: str) -> None:
     Nothing outside `roots` is opened. Raises UsageError `outside`.
     """
     served = _Tools(contest, Roots(folders=tuple(root.resolve() for root in roots)))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts its background jobs so; the verbs would inherit it and could not be interrupted.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     async def run() -> None:
         # Standard output is for the protocol alone: the SDK redirects all other output to stderr.
@@ -55,8 +65,8 @@ class _Tools:
         self._contest = roots.contest(contest)
         self._roots = roots
         self._tools = {tool.name: tool for tool in tools()}
-        # Each call has a thread, and two evaluations at a time would disturb each other's measurements.
-        self._one_at_a_time = threading.Lock()
+        # Two evaluations at a time would disturb each other's measurements. Tools that read answer meanwhile.
+        self._reading, self._writing = anyio.Lock(), anyio.Lock()
 
     def server(self, instructions: str) -> Server[Any]:
         """The server of the tools."""
@@ -64,17 +74,23 @@ class _Tools:
         async def listed(_: Any, __: Any) -> ListToolsResult:
             return ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
 
-        async def called(_: Any, call: CallToolRequestParams) -> CallToolResult:
-            return await anyio.to_thread.run_sync(self._called, call.name, call.arguments or {})
+        async def called(context: ServerRequestContext[Any, Any], call: CallToolRequestParams) -> CallToolResult:
+            lines = 0
+
+            async def report(line: str) -> None:
+                nonlocal lines
+                lines += 1
+                await context.session.report_progress(lines, None, line)
+
+            return await self._called(call.name, call.arguments or {}, report)
 
         return Server(
             "kernel-ratchet", version=__version__, instructions=instructions, on_list_tools=listed, on_call_tool=called
         )
 
-    def _called(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+    async def _called(self, name: str, arguments: Mapping[str, Any], report: Report) -> CallToolResult:
         try:
-            with self._one_at_a_time:
-                answer = self._answer(name, arguments)
+            answer = await self._answer(name, arguments, report)
         except RatchetError as error:
             return _refusal(str(error), error.kind)
         except OSError as error:
@@ -86,7 +102,7 @@ class _Tools:
             content=[TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))], structured_content=answer
         )
 
-    def _answer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def _answer(self, name: str, arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The verb's document, cut to the size that answers may have. Raises RatchetError."""
         if name not in self._tools:
             raise UsageError("usage", f"expected a tool, one of {', '.join(self._tools)}, got {name!r}")
@@ -97,47 +113,87 @@ class _Tools:
             self._roots.path(text) if is_path else self._roots.text(text)
         if "message" in meant and not meant["message"].startswith(f"{MESSAGE}:"):
             meant["message"] = f"{MESSAGE}: {meant['message']}"
-        # The verb's own parser checks the options and adds defaults, as on the command line.
         place = ["-C", str(contest)] if tool.verb.takes_contest else []
         words = [*tool.command_line(meant), *place, "--json", *(["--only-reads"] if tool.effect == "reads" else [])]
-        if tool.effect == "reads":
-            return _read(read_answer(tool.verb.name, words), meant)
-        record, document = tool.verb.run(tool.verb.parse(words)).document, tool.verb.document
-        assert document is not None, f"{tool.verb.name} has no document to answer with"
-        answer = json_object(document, record)
+        # The verb's own parser checks the options and adds defaults, as on the command line.
+        tool.verb.parse(words)
+        if tool.is_reading:
+            async with self._reading:
+                printed = await print_document(tool.verb.name, words, report, reading_limits.ANSWER)
+            return _read(_document(printed), meant)
+        async with self._writing:
+            printed = await print_document(tool.verb.name, words, report)
         whole = contest / _ANSWERS / f"{name}.json"
 
         def keep(path: str, shown: int) -> str:
-            write_atomically(whole, json_text(document, record).encode())
+            write_atomically(whole, printed)
             return f"the whole answer is in {whole}"
 
-        return answer_size.fit(answer, keep)
+        return answer_size.fit(_document(printed), keep)
 
 
-def read_answer(verb: str, words: Sequence[str]) -> dict[str, Any]:
-    """The document that the verb prints for `words`, which contain --json, within the limits of a command line.
+async def print_document(verb: str, words: Sequence[str], report: Report, most: Limit | None = None) -> bytes:
+    """The text that the verb prints for `words`, which contain --json; each line of its stderr is reported meanwhile.
 
-    The verb runs in a process of its own, so that a bad file cannot end the server.
+    The verb runs in a process of its own, so that a bad file cannot end the server. If the call is cancelled, the verb
+    is interrupted, as by Ctrl-C.
 
-    Raises RatchetError: the verb's own refusal, `too-large` if it prints more than an answer may have, or `reader-died`
-    if it prints no JSON.
+    Raises RatchetError: `too-large` if the verb prints more than `most`.
     """
-    command = [sys.executable, "-P", "-m", "harness", verb, *words]
+    command = [sys.executable, "-P", "-m", "harness", verb, *words, "--for-server"]
     in_utf8 = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    with subprocess.Popen(command, env=in_utf8, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        try:
-            printed = reading_limits.read_stream(process.stdout, f"the answer of {verb}", reading_limits.ANSWER)
-        finally:
-            if process.poll() is None:
-                process.terminate()
+    process = await anyio.open_process(command, env=in_utf8, stdin=subprocess.DEVNULL)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    printed = bytearray()
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_report_lines, process.stderr, report)
+            async for chunk in process.stdout:
+                printed += chunk
+                if most is not None and len(printed) > most.value:
+                    process.kill()
+                    break
+        await process.wait()
+    finally:
+        await _end(process)
+    if most is not None:
+        most.check(len(printed), f"the answer of {verb}")
+    if not printed:
+        raise RatchetError(
+            "reader-died",
+            f"the process that works for this tool ended without an answer, exit code {process.returncode}",
+        )
+    return bytes(printed)
+
+
+async def _report_lines(stream: ByteReceiveStream, report: Report) -> None:
+    rest = ""
+    async for text in TextReceiveStream(stream, errors="replace"):
+        *lines, rest = (rest + text).split("\n")
+        for line in filter(None, lines):
+            print(line, file=sys.stderr, flush=True)
+            await report(line.strip())
+
+
+async def _end(process: Process) -> None:
+    """Interrupts the process if it still runs, and waits for its end; kills it after a time of grace."""
+    with anyio.CancelScope(shield=True):
+        if process.returncode is None:
+            with anyio.move_on_after(_GRACE_SECONDS):
+                process.send_signal(signal.SIGINT)
+                await process.wait()
+        if process.returncode is None:
+            process.kill()
+        await process.aclose()
+
+
+def _document(printed: bytes) -> dict[str, Any]:
+    """The document that a verb printed. Raises RatchetError: the verb's own refusal, or `reader-died`."""
     try:
         document: dict[str, Any] = json.loads(printed)
     except ValueError as error:
-        raise RatchetError(
-            "reader-died",
-            f"the process that reads for this tool ended without an answer, exit code {process.returncode}",
-        ) from error
+        raise RatchetError("reader-died", f"the process that works for this tool ended early: {error}") from error
     if "error" in document:
         raise RatchetError(document["error"]["kind"], document["error"]["message"])
     return document
@@ -162,7 +218,11 @@ def _again(path: str, start: int) -> str:
 
 def _refusal(text: str, kind: str) -> CallToolResult:
     short = text if len(text) <= answer_size.LARGEST // 10 else f"{text[: answer_size.LARGEST // 10]} ..."
-    return CallToolResult(content=[TextContent(type="text", text=f"{short} [{kind}]")], is_error=True)
+    return CallToolResult(
+        content=[TextContent(type="text", text=f"{short} [{kind}]")],
+        structured_content=json_object(ERROR, ErrorDocument(error=Mistake(kind=kind, message=short))),
+        is_error=True,
+    )
 
 
 def _described(tool: Tool) -> Described:

@@ -72,11 +72,13 @@ class Parser(argparse.ArgumentParser):
         """Adds the arguments that every verb takes, before the verb's own.
 
         `--only-reads` is for tools that promise to write nothing: nothing is judged then, and a killed attempt is
-        neither finished nor undone.
+        neither finished nor undone. `--for-server` is for the server of the tools: progress is printed with --json too,
+        no work follows the document, and the process ends with the server.
         """
         if takes_contest:
             self.option("-C DIR", "the contest's folder", dest="directory", type=Path)
         self.flag("--only-reads", argparse.SUPPRESS)
+        self.flag("--for-server", argparse.SUPPRESS)
 
     def needless_quiet(self) -> None:
         """Adds `--quiet` to a verb without progress: a script need not know which verbs print progress."""

@@ -45,7 +45,8 @@ class Argument:
         if self.action.nargs in ("*", "+") or isinstance(self.action, argparse._AppendAction):
             # A list of one value may be given as that value.
             schema = {"anyOf": [schema, {"type": "array", "items": schema, "maxItems": _MOST_VALUES}]}
-        return {**schema, "description": str(self.action.help or "").replace("%%", "%")}
+        words = str(self.action.help or "").replace("%%", "%")
+        return {**schema, "description": f"{words} (added if missing)" if self.name == "message" else words}
 
     def words(self, value: Any) -> tuple[list[str], list[str]]:
         """The argument's options and its other words. Raises UsageError if one of the latter begins with a minus."""
@@ -91,6 +92,11 @@ class Tool:
     arguments: tuple[Argument, ...]
 
     @property
+    def is_reading(self) -> bool:
+        """True if a second call gives the same answer, so that the answer can be read in parts."""
+        return self.effect in ("reads", "repairs")
+
+    @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the arguments; it allows no others."""
         properties: dict[str, Any] = {}
@@ -104,7 +110,7 @@ class Tool:
                 "maxLength": _LONGEST,
                 "description": "the contest's folder (default: the server's)",
             }
-        if self.effect == "reads":
+        if self.is_reading:
             properties[PART] = {
                 "type": "string",
                 "maxLength": _LONGEST,

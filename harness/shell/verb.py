@@ -25,8 +25,9 @@ EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 # The verb that is not typed: a message that begins with its name and a colon is typed in its place.
 MESSAGE = "experiment"
 
-# The effect of a verb on files, for programs that call it. `overwrites` replaces the text of kernel.py.
-Effect = Literal["reads", "writes", "overwrites"]
+# The effect of a verb on files, for programs that call it. `repairs`: the verb reads, and first finishes or undoes an
+# attempt that was cut off. `overwrites`: the text of kernel.py is replaced.
+Effect = Literal["reads", "repairs", "writes", "overwrites"]
 
 
 @dataclass(frozen=True, slots=True)

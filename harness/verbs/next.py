@@ -15,11 +15,11 @@ class Next(Verb):
     example = "next --json"
     description = (
         "Says where the search stands: champion, distance to the chip's floor, what was tried, hints, and whether to "
-        "go on. Judges nothing."
+        "go on. Judges nothing; an attempt that was cut off is finished or undone first."
     )
     is_watched = True
     document = Document(7, SearchState)
-    effect = "reads"
+    effect = "repairs"
 
     def configure(self, parser: Parser) -> None:
         from harness.loop.when_to_stop import PLATEAU_ATTEMPTS

@@ -10,11 +10,14 @@ from harness.shell.verb import Document, Outcome, Verb
 class Status(Verb):
     place = "loop", 60
     line = "the state of the contest: champion, judge, log"
-    description = "Prints the state of the contest: champion, kernel.py, timing key, judge and log."
+    description = (
+        "Prints the state of the contest: champion, kernel.py, timing key, judge and log. An attempt that was cut off "
+        "is finished or undone first."
+    )
     examples = "ratchet.sh status --json"
     is_watched = True
     document = Document(7, Record)
-    effect = "reads"
+    effect = "repairs"
 
     def configure(self, parser: Parser) -> None:
         parser.json("the state as JSON")
@@ -24,5 +27,5 @@ class Status(Verb):
         from harness.render.status_text import status_blocks
         from harness.verbs.parts.context import contest_of
 
-        state = status(contest_of(arguments), only_reads=arguments.only_reads)
+        state = status(contest_of(arguments))
         return Outcome(document=state, text=lambda: status_blocks(state))

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import jsonschema
 import pytest
 from anyio.from_thread import start_blocking_portal
 from capture_examples import V6E, Ran, empty_run, four_devices_run, one_device_run, plane, run_folder, serialized, space
@@ -20,21 +22,24 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 from schedule_examples import NEWEST, unpack
 
+from harness import reading_limits
 from harness.advice import dump_directory
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.shell.answer_size import LARGEST
+from harness.shell.documents import documents, schema
 from harness.shell.main import main
-from harness.shell.mcp_server import read_answer
+from harness.shell.mcp_server import print_document
 from harness.shell.tools import tools
 
 pytestmark = pytest.mark.long
 
 SECONDS = 300
+REPAIRING = {"next", "status"}
 READING = {
-    "audit", "diagnose", "diff", "doctor", "fsck", "hlo", "lines", "next", "predict", "results", "show", "simulate",
-    "status", "whatif", "xprof_breakdown", "xprof_compare", "xprof_counters", "xprof_diagnose", "xprof_framework_ops",
+    "audit", "diagnose", "diff", "doctor", "fsck", "hlo", "lines", "predict", "results", "show", "simulate", "whatif",
+    "xprof_breakdown", "xprof_compare", "xprof_counters", "xprof_diagnose", "xprof_framework_ops",
     "xprof_gaps",
     "xprof_graph", "xprof_lines", "xprof_list_runs", "xprof_memory", "xprof_memory_diagnose", "xprof_mfu", "xprof_ops",
     "xprof_overlap", "xprof_overview", "xprof_planes", "xprof_report", "xprof_roofline", "xprof_scopes", "xprof_sql",
@@ -112,6 +117,10 @@ def text(result: CallToolResult) -> str:
 async def refusal(client: Client, tool: str, **arguments: Any) -> str:
     result = await client.call_tool(tool, arguments)
     assert result.is_error
+    assert result.structured_content is not None
+    jsonschema.validate(result.structured_content, schema(documents()["error"]))
+    error = result.structured_content["error"]
+    assert text(result) == f"{error['message']} [{error['kind']}]"
     return text(result)
 
 
@@ -138,7 +147,7 @@ def test_every_tool_has_a_schema_and_says_what_it_does(converse: Converse) -> No
         effects = {name: tool.annotations for name, tool in tools.items() if tool.annotations is not None}
         assert {name for name, effect in effects.items() if effect.read_only_hint} == READING
         assert {name for name, effect in effects.items() if effect.destructive_hint} == OVERWRITING
-        assert set(tools) == READING | WRITING | OVERWRITING
+        assert set(tools) == READING | REPAIRING | WRITING | OVERWRITING
         for tool in tools.values():
             assert tool.description
             assert tool.input_schema["type"] == "object"
@@ -347,6 +356,34 @@ def test_reading_tools_change_nothing(names: set[str], contest: Path, converse: 
             ledger.abandon()
 
 
+@pytest.mark.parametrize("tool", sorted(REPAIRING))
+def test_an_attempt_that_was_cut_off_is_undone_and_the_answer_says_so(tool: str, tmp_path: Path) -> None:
+    folder = committed_contest(tmp_path / "contest")
+    cut_off(folder)
+    answers: list[dict[str, Any]] = []
+
+    async def conversation(client: Client) -> None:
+        answers.append(await answer(client, tool))
+        answers.append(await answer(client, tool))
+
+    talk(folder, conversation)
+    assert "did not end: kernel.py is again what it was before" in " ".join(answers[0]["messages"])
+    assert (folder / "kernel.py").read_bytes() == b"# the original\n"
+    assert "did not end" not in " ".join(answers[1]["messages"])
+    cut_off(folder)
+    printed = ratchet(folder, tool, "--json", expect=0)
+    assert "did not end: kernel.py is again what it was before" in " ".join(json.loads(printed.stdout)["messages"])
+    assert "did not end" not in printed.stderr
+
+
+def cut_off(contest: Path) -> None:
+    """Leaves the contest as a kill in the middle of an attempt does."""
+    ledger = Ledger.open(contest)
+    with ledger.lock():
+        ledger.begin(Candidate(text=b"# the original\n"), "attempt 1")
+        ledger.restore(Candidate(text=b"# judged at present\n"))
+
+
 def tree(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Every file with its contents and the time it was written; git renews its index as it looks."""
     return {
@@ -371,10 +408,14 @@ def test_what_a_tool_reads_has_the_limits_of_the_command_line(tmp_path: Path) ->
         talk(tmp_path, conversation)
 
 
+async def silent(line: str) -> None:
+    """Reports nothing."""
+
+
 def test_an_answer_that_is_too_long_to_read_is_refused(contest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_MAX_ANSWER_BYTES", "1000")
     with pytest.raises(RatchetError, match=r"answer of show: expected at most 1,000 bytes .*RATCHET_MAX_ANSWER_BYTES"):
-        read_answer("show", ["2", "-C", str(contest), "--json"])
+        anyio.run(print_document, "show", ["2", "-C", str(contest), "--json"], silent, reading_limits.ANSWER)
 
 
 def test_a_long_answer_says_how_to_ask_for_the_rest(tmp_path: Path) -> None:
@@ -435,6 +476,66 @@ def test_a_program_can_drive_the_loop(tmp_path: Path, capsys: pytest.CaptureFixt
     assert answers[1] == printed(capsys, "status", *place)
     assert answers[2] == printed(capsys, "whatif", dumps, "--chip=v5e", "--mxu=2", "--dma-latency=0.5", *place)
     assert answers[3] == printed(capsys, "predict", "matmul", *product, "--chip=v5e", *place)
+
+
+def test_a_cancelled_call_interrupts_the_verb(tmp_path: Path) -> None:
+    """Progress is reported, status is answered while the attempt runs, and the attempt is undone."""
+    folder = committed_contest(tmp_path / "contest")
+    lines: list[str] = []
+
+    async def conversation(client: Client) -> None:
+        judging = anyio.Event()
+
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            lines.append(message or "")
+            assert (progress, total) == (len(lines), None)
+            judging.set()
+
+        async with anyio.create_task_group() as group:
+            call = anyio.CancelScope()
+
+            async def judge() -> None:
+                with call:
+                    await client.call_tool("run_experiment", {"message": "baseline"}, progress_callback=note)
+
+            group.start_soon(judge)
+            await judging.wait()
+            (under_way,) = (await answer(client, "status"))["messages"]
+            assert "an attempt is under way and not recorded yet" in under_way
+            call.cancel()
+        while (await answer(client, "status"))["messages"]:
+            await anyio.sleep(0.2)
+
+    talk(folder, conversation)
+    assert lines
+    assert not Ledger.open(folder).is_unfinished()
+    assert Ledger.open(folder).next_number() == 1
+
+
+def test_a_server_whose_client_is_gone_interrupts_the_verb_and_ends(tmp_path: Path) -> None:
+    folder = committed_contest(tmp_path / "contest")
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
+    call = {"name": "run_experiment", "arguments": {"message": "baseline"}, "_meta": {"progressToken": 1}}
+    asked: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": about},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    ]
+    command = [sys.executable, "-m", "harness", "mcp", "-C", str(folder)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes, text=True, env={**os.environ, **SERVER}) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for message in asked:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            process.stdin.flush()
+        while "notifications/progress" not in process.stdout.readline():
+            assert process.poll() is None
+        assert Ledger.open(folder).is_unfinished()
+        process.stdin.close()
+        assert process.wait(timeout=SECONDS) == 0
+    assert not Ledger.open(folder).is_unfinished()
+    assert Ledger.open(folder).next_number() == 1
 
 
 @pytest.mark.slow

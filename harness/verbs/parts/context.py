@@ -30,8 +30,8 @@ def contest_of(arguments: Namespace, chip: str | None = None) -> Contest:
 
 
 def progress_of(arguments: Namespace) -> Progress:
-    """Progress on stderr, silent with --quiet and --json."""
-    return Progress(quiet=arguments.quiet or arguments.json)
+    """Progress on stderr, silent with --quiet and --json; a server reads it with --json too."""
+    return Progress(quiet=arguments.quiet or (arguments.json and not arguments.for_server))
 
 
 def open_ledger(folder: Path) -> Ledger:
@@ -58,9 +58,14 @@ def recovered_ledger(arguments: Namespace) -> Ledger:
     With `only_reads`, the ledger is left as it is.
     """
     ledger = open_ledger(directory(arguments.directory))
-    for sentence in ledger.recovered() if ledger.is_unfinished() and not arguments.only_reads else ():
+    for sentence in repaired(ledger, arguments):
         say(sentence)
     return ledger
+
+
+def repaired(ledger: Ledger, arguments: Namespace) -> tuple[str, ...]:
+    """The sentences on a killed attempt, which is finished or undone; () if there is none, or with `only_reads`."""
+    return ledger.recovered() if ledger.is_unfinished() and not arguments.only_reads else ()
 
 
 def present_evidence(

@@ -1,6 +1,7 @@
 """The work of `next`: the state of the search, and the advice to go on or to stop."""
 
 from argparse import Namespace
+from dataclasses import replace
 
 from harness.advice import report as reporting
 from harness.candidate import Candidate
@@ -15,16 +16,17 @@ from harness.records import Hint, Recheck
 from harness.render.search_state import search_state_blocks
 from harness.shell.arguments import BASELINE, command
 from harness.shell.verb import Outcome
-from harness.verbs.parts.context import contest_of, recovered_ledger
+from harness.verbs.parts.context import contest_of, open_ledger, repaired
 
 
 def run(arguments: Namespace) -> Outcome:
     contest = contest_of(arguments)
-    ledger = recovered_ledger(arguments)
+    ledger = open_ledger(contest.directory)
+    repairs = repaired(ledger, arguments)
     attempts = table.scaled(ledger)
-    state = search_state.search_state(
-        _search_inputs(contest, ledger, attempts, arguments), plateau=arguments.plateau, limit=arguments.limit
-    )
+    inputs = _search_inputs(contest, ledger, attempts, arguments)
+    inputs = replace(inputs, messages=(*repairs, *inputs.messages))
+    state = search_state.search_state(inputs, plateau=arguments.plateau, limit=arguments.limit)
     checks = tuple(line for line in table.lines(attempts) if isinstance(line, Recheck))
     return Outcome(document=state, text=lambda: search_state_blocks(state, checks))
 

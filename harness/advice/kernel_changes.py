@@ -3,14 +3,16 @@
 import ast
 import re
 from collections import defaultdict
-from typing import Literal, TypeAlias
+from typing import TypeAlias
+
+from harness.records.search_state import ChangeKind
 
 # constants: values of names that both texts have. grid: grid, blocks, index maps, semantics of the axes. scratch:
 # scratch buffers. dtype: casts, precisions, dtypes of results. mask: comparisons with positions, and conditions under
 # which a body is skipped. compiler: other compiler parameters. body: any other code. claims: only statements of the
 # kernel about itself. unreadable: one of the texts is not valid Python.
-Kind: TypeAlias = Literal["constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"]
-_ORDER: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
+Kind: TypeAlias = ChangeKind
+PROGRAM_KINDS: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
 
 # Claims of kernel.py about its program, which the judge reads too. They change along with the program, so next to a
 # change of the program they do not count.
@@ -70,7 +72,9 @@ def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
     except (SyntaxError, ValueError, RecursionError):
         return ("unreadable",)
     changed: set[Kind] = {
-        kind for kind in _ORDER if kind != "constants" and before.parts.get(kind, []) != after.parts.get(kind, [])
+        kind
+        for kind in PROGRAM_KINDS
+        if kind != "constants" and before.parts.get(kind, []) != after.parts.get(kind, [])
     }
     # A changed body may have other lines with casts. Its dtypes have changed only if one of the texts computes in a
     # dtype that the other lacks.
@@ -83,7 +87,7 @@ def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
         if before.constants != after.constants:
             return ("constants",)
         return ("claims",) if before.claims != after.claims else ()
-    return tuple(kind for kind in _ORDER if kind in changed)
+    return tuple(kind for kind in PROGRAM_KINDS if kind in changed)
 
 
 def mixed_kinds(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:

@@ -11,7 +11,7 @@ from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.judge.key import key_difference
 from harness.ledger import Ledger, diff, git, history
-from harness.loop import guard, kept_captures, preconditions, rescale, simulated_capture
+from harness.loop import guard, kept_captures, preconditions, refusals, rescale, simulated_capture
 from harness.loop.bench import HERE, Bench, Say, forget, keep, now, say_all
 from harness.loop.judging import Judging, judge, judge_alternatives
 from harness.loop.ledger_advice import set_constants
@@ -75,7 +75,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
         key=contest.key(bench.source),
     )
     ledger.begin(original, f"attempt {run.number}")
-    watch = None
+    watch = title = None
     try:
         if candidate != original:
             ledger.restore(candidate)
@@ -87,10 +87,14 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
                 say_all(filter(None, (on_hypothesis(hypothesis),)), say)
             with _kept_for_later(run) if title.is_held_here else nullcontext(run) as its_run:
                 judged = _judge_and_record(its_run, watch, title, hypothesis, original, candidate)
-    except BaseException:
+    except BaseException as error:
         say_all(run.put_right(watch).sentences if watch else (), say)
         # Also after Ctrl-C: an undecided attempt is undone, a decided one is finished.
         say_all(ledger.recover(), say)
+        if isinstance(error, RatchetError) and error.kind in refusals.KINDS and title and title.champion:
+            old = title.candidate or Candidate(text=b"")
+            refusal = refusals.refusal_of(error, hypothesis, title.champion.number, old, candidate)
+            refusals.keep(ledger.place, refusal)
         raise
     if not judged.recorded:
         ledger.abandon()

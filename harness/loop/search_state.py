@@ -3,17 +3,26 @@
 loop/when_to_stop.py decides whether the advice is to go on or to stop.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.advice.kernel_changes import kinds_of_change
+from harness.advice.kernel_changes import PROGRAM_KINDS, kinds_of_change
 from harness.candidate import Candidate, Settings
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.loop.untried_advice import TimedSettings, untried
 from harness.loop.when_to_stop import PLATEAU_ATTEMPTS, go_on_or_stop, last_hint
 from harness.records import TITLE_MOVES, Hint, Report, Row, Statement
-from harness.records.search_state import Constant, KindTried, PastAttempt, SearchChampion, SearchState
+from harness.records.search_state import (
+    ChangeKind,
+    Constant,
+    KindTried,
+    PastAttempt,
+    Refusal,
+    SearchChampion,
+    SearchState,
+)
 from harness.records.titles import is_check, taken_back, titles
 
 
@@ -39,6 +48,7 @@ class SearchInputs:
     messages: tuple[str, ...] = ()
     screened: tuple[tuple[int, Settings], ...] = ()
     timed: tuple[TimedSettings, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
 
 def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
@@ -57,6 +67,12 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
     # The hint on a plateau is left out: the advice below says it, from a count of its own.
     advice = [hint for hint in seen.advice if hint.rule != "plateau"]
     hints, left_out = untried(advice, champion, seen.candidates, seen.screened, seen.timed)
+    hints = put_refused_last(hints, seen.refused)
+    kinds = _by_kind(past)
+    done = {kind.kind for kind in kinds}
+    onwards = go_on_or_stop(champion_now, floor, since, past, plateau, last_hint(seen.problem, advice))
+    if onwards.do == "change the kind of idea":
+        hints = tuple(sorted(hints, key=lambda hint: hint.kind in done))
     return SearchState(
         contest=seen.contest,
         problem=seen.problem.title,
@@ -64,13 +80,33 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
         floor=floor,
         attempts=len(every),
         attempts_since_win=len(since),
-        advice=go_on_or_stop(champion_now, floor, since, past, plateau, last_hint(seen.problem, advice)),
+        advice=onwards,
         hints=hints,
-        kinds=_by_kind(past),
+        kinds=kinds,
         constants=_constants(seen.candidate, past, seen.screened),
         tried=past,
         messages=(*seen.messages, *_taken_back(seen.rows), *left_out),
+        untried_kinds=tuple(kind for kind in PROGRAM_KINDS if kind not in done),
+        refused=seen.refused,
     )
+
+
+def put_refused_last(hints: Sequence[Hint], refused: Sequence[Refusal]) -> tuple[Hint, ...]:
+    """The hints, those last on whose lines a change led to a schedule that was judged before; they say so.
+
+    The change need not have been the one that the hint means, so the hint is not left out.
+    """
+    first, last = [], []
+    for hint in hints:
+        named = set(re.findall(r"[\w./-]+\.py:\d+", hint.observation))
+        again = [each for each in refused if each.kind == "same-schedule" and named & {*each.lines}]
+        if not again:
+            first.append(hint)
+            continue
+        where = ", ".join(sorted(named & {*again[-1].lines}))
+        words = f"; a change of {where} compiled to a schedule that was judged before ({again[-1].hypothesis})"
+        last.append(replace(hint, suggestion=hint.suggestion + words))
+    return (*first, *last)
 
 
 def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -192,7 +228,7 @@ def _past_attempts(seen: SearchInputs) -> tuple[PastAttempt, ...]:
 
 def _by_kind(past: Sequence[PastAttempt]) -> tuple[KindTried, ...]:
     """The attempts grouped by kind, in order of first use; an attempt of two kinds is in both."""
-    groups: dict[str, list[PastAttempt]] = {}
+    groups: dict[ChangeKind, list[PastAttempt]] = {}
     for attempt in past:
         for kind in attempt.kinds or ():
             groups.setdefault(kind, []).append(attempt)

@@ -9,6 +9,8 @@ from harness.records.report import Hint
 from harness.records.verdict import Outcome
 
 Setting = tuple[str, str]
+# The kinds of change: advice/kernel_changes.py tells them apart, and says what each means.
+ChangeKind = Literal["constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"]
 Advised = Literal["baseline", "go on", "change the kind of idea", "stop"]
 Why = Literal["no champion", "room left", "floor reached", "plateau", "same kinds", "no latency"]
 
@@ -62,7 +64,7 @@ class PastAttempt:
 
     attempt: int
     hypothesis: str
-    kinds: tuple[str, ...] | None
+    kinds: tuple[ChangeKind, ...] | None
     constants: tuple[Setting, ...] | None
     outcome: Outcome
     failure_kind: str
@@ -78,10 +80,24 @@ class PastAttempt:
 class KindTried:
     """All attempts of one kind of change: their numbers, how many won and still count, and the least time ratio."""
 
-    kind: str
+    kind: ChangeKind
     attempts: tuple[int, ...]
     accepted: int
     best_time_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An attempt that was refused, with the error's kind and message, because its program or schedule is known.
+
+    `champion` held the title then; `lines` are the lines of its files that the refused kernel changed (`kernel.py:18`).
+    """
+
+    champion: int
+    hypothesis: str
+    kind: str
+    message: str
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +123,8 @@ class SearchState:
     """The state of the search. `tried` ends with the newest attempt; `hints` are the champion's, most promising first.
 
     Rebaselines, undos and revokes are not counted as attempts, as in the last line of `results`. A win is an accepted
-    attempt that was neither undone nor revoked.
+    attempt that was neither undone nor revoked. `untried_kinds` are the kinds of change that are not in `kinds`;
+    `refused` are attempts against this champion that were not judged, in this clone.
     """
 
     contest: str
@@ -122,3 +139,5 @@ class SearchState:
     constants: tuple[Constant, ...]
     tried: tuple[PastAttempt, ...]
     messages: tuple[str, ...] = ()
+    untried_kinds: tuple[ChangeKind, ...] = ()
+    refused: tuple[Refusal, ...] = ()

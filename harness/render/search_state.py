@@ -26,6 +26,8 @@ def search_state_blocks(state: SearchState, checks: Sequence[Recheck] = ()) -> I
     ):
         yield named(name, text, SHORT_FIELD)
     yield from (Words(_kind(kind), lead="  ", rest="    ") for kind in state.kinds)
+    for refused in state.refused:
+        yield Words(f"refused, {refused.kind}: {clean(refused.hypothesis)}", lead="  ", rest="    ")
     if state.tried:
         yield from (GAP, *_attempts(state, checks))
         if len(state.tried) > _SHOWN:

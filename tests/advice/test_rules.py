@@ -98,6 +98,11 @@ def by_hand(base: Evidence, role: str = "input") -> Evidence:
     return base
 
 
+def by_tables(base: Evidence, *, read_bytes: int) -> Evidence:
+    """The same, with an index map of the first input that reads a table; its simulated traffic is `read_bytes`."""
+    return with_window(with_run(base, hbm_read_bytes=read_bytes, hbm_written_bytes=0), 0, fetches=None)
+
+
 def heads_alone() -> Evidence:
     """Four heads of attention, one in each step, with all queries and keys of a head in one block."""
     base = evidence(0.9e-3, bq=8192, bkv=8192)
@@ -331,7 +336,14 @@ SHOWN = {
             ("256 rows does not fit into the 11.00 MiB", "raise vmem_limit_bytes"),
         )
     ],
-    "operand re-reads": [Case(rowwise(0.55e-3, reads=4), ("x is read 4x", "2.5x the least", "half as often"))],
+    "operand re-reads": [
+        Case(rowwise(0.55e-3, reads=4), ("x is read 4x", "2.5x the least", "half as often")),
+        # Index maps that read tables, as in a grouped matmul: only the simulated traffic shows the re-reads.
+        Case(
+            by_tables(rowwise(0.55e-3, reads=4), read_bytes=4 << 26),
+            ("of HBM traffic (simulated DMA) are above the least possible", "x is read again and again", "stays from"),
+        ),
+    ],
     "several calls": [
         Case(twice(rowwise(0.40e-3)), ("2 Pallas calls move 268.4", "134.23 MB more", "merge the calls"))
     ],
@@ -662,6 +674,8 @@ SILENT: dict[str, list[Evidence | Case]] = {
         with_lines(good(), (60, 0.02, DIVIDING[1][2])),
         # A mean divides, but it is there for its sum across lanes.
         with_lines(rowwise(0.9e-3), (13, 0.6, {"EUP": 512, "EUP rcp": 512, "XLU": 1024, "VALU": 11264})),
+        # A softmax of 2048 columns: the compiler makes one reciprocal for each row.
+        with_lines(rowwise(0.9e-3), (18, 0.2, {"EUP": 256, "EUP rcp": 256, "VALU": 9472, "VSTORE": 2048})),
     ],
     "wide operands": [
         # A record whose trace does not name such lines: as many operations may push weights into narrow tiles.

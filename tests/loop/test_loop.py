@@ -225,6 +225,10 @@ def test_an_edit_that_compiles_to_the_same_schedule_takes_no_number(contest: Pat
     assert kernel.read_text() == turned
     assert rows(contest) == before
     kernel.write_text(accepted)
+    (remembered,) = json.loads(ratchet(contest, "next", "--json").stdout)["refused"]
+    assert (remembered["hypothesis"], remembered["kind"]) == ("factors the other way round", "same-schedule")
+    number = next(at for at, line in enumerate(accepted.splitlines(), 1) if "(h * scale * w_ref" in line)
+    assert remembered["lines"] == [f"kernel.py:{number}"]
 
 
 def test_an_unchanged_kernel_is_evaluated_but_not_recorded(contest: Path) -> None:

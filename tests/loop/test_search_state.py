@@ -1,21 +1,26 @@
 """The state of a search: floor, attempts by kind, constants, and the advice to stop."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from evidence_examples import V5E
+from ledger_fixtures import new_repository
 from state_examples import KERNEL, STATEMENT, kernel, row, seen
 
 from harness.candidate import Candidate
+from harness.errors import RatchetError
 from harness.hardware import chip, with_mesh
 from harness.judge.verdict.roofline import floor_of, impossibilities
+from harness.ledger.paths import place_of
+from harness.loop import refusals
 from harness.loop.search_state import search_state, since_win
 from harness.loop.untried_advice import TimedSettings
 from harness.loop.when_to_stop import FLOOR_REACHED
 from harness.operators import AllGatherMatmul
 from harness.records import Edit, Hint, Row, SuiteMember
-from harness.records.search_state import SearchState
+from harness.records.search_state import Refusal, SearchState
 from harness.records.titles import title_moves
 from harness.render.search_state import search_state_blocks
 from harness.render.sections import screen
@@ -82,6 +87,43 @@ def test_advice_follows_the_attempts_since_the_last_win(losses: int, do: str) ->
     assert state.advice.do == do
     assert state.attempts_since_win == losses
     assert "simulated v5e" in state.advice.sentence or state.advice.why == "plateau"
+
+
+def test_after_five_losses_the_kinds_that_are_left_are_named_and_their_hints_come_first() -> None:
+    constants = Hint(observation="short steps", suggestion="a longer block", kind="constants", ranked_by=0.2)
+    body = replace(constants, observation="spills", suggestion="a smaller tile", kind="body", ranked_by=0.1)
+    rows = [row(1, "accept", kind="baseline"), *(row(number) for number in range(2, 7))]
+    kernels = {1: KERNEL, **{number: kernel(BQ=128 * number) for number in range(2, 7)}}
+    state = search_state(seen(rows, kernels, advice=(constants, body)))
+    assert state.advice.do == "change the kind of idea"
+    assert [kind.kind for kind in state.kinds] == ["constants"]
+    assert state.untried_kinds == ("grid", "scratch", "dtype", "mask", "compiler", "body")
+    assert [hint.kind for hint in state.hints] == ["body", "constants"]
+    fewer = search_state(seen(rows[:5], kernels, advice=(constants, body)))
+    assert [hint.kind for hint in fewer.hints] == ["constants", "body"]
+
+
+def test_a_hint_on_a_line_whose_change_left_the_schedule_as_it_was_comes_last(tmp_path: Path) -> None:
+    (folder := new_repository(tmp_path / "contest")).joinpath("kernel.py").write_text("a\n")
+    place = place_of(folder)
+    assert refusals.refusals(place, 1) == ()
+    old, new = Candidate(text=b"a\nb\n\nc\n"), Candidate(text=b"a\nB\n\nc\nd\n")
+    same = refusals.refusal_of(RatchetError("same-schedule", "as attempt 1"), "b is B", 1, old, new)
+    assert same == Refusal(
+        champion=1, hypothesis="b is B", kind="same-schedule", message="as attempt 1", lines=("kernel.py:2",)
+    )
+    refusals.keep(place, same)
+    refusals.keep(place, replace(same, champion=3))
+    assert refusals.refusals(place, 1) == (same,)
+    there = Hint(observation="divides, at kernel.py:2", suggestion="divide once", kind="body", ranked_by=0.2)
+    elsewhere = replace(there, observation="spills, at kernel.py:20", suggestion="a smaller tile", ranked_by=0.1)
+    state = search_state(replace(seen([row(1, "accept")], {}, advice=(there, elsewhere)), refused=(same,)))
+    assert state.refused == (same,)
+    assert state.hints[0] == elsewhere
+    assert state.hints[1].suggestion.endswith(
+        "; a change of kernel.py:2 compiled to a schedule that was judged before (b is B)"
+    )
+    assert "refused, same-schedule: b is B" in screen(search_state_blocks(state), 100)
 
 
 def test_the_plateau_can_be_set() -> None:

@@ -18,6 +18,8 @@ _DENSE_ISSUE = 0.80
 _MANY_STALLS = 0.20
 # Published: exp over 10 % of the time means that the vector unit binds.
 _MUCH_EXP = 0.10
+# Vector operations for each reciprocal of a line; above it, several registers of values share the reciprocal.
+_SHARED_RECIPROCAL = 24
 
 
 @rule(
@@ -219,14 +221,16 @@ def _at(hottest: LineTime, cycles: float) -> str:
 
 
 def _is_division(line: LineTime) -> bool:
-    """True if most transcendental operations of the line are reciprocals and its main work is no cross-lane reduction.
+    """True if most transcendental operations of the line are reciprocals, and they are its main work.
 
     A division with its broadcast takes at most 1.5 XLU operations for each reciprocal in every record of
-    `examples/`, a mean takes two or more.
+    `examples/`, a mean takes two or more. A reciprocal for each register of values takes at most 14 vector operations,
+    one that 16 registers share takes 37: the compiler has made one reciprocal of the divisions already.
     """
     reciprocals = sum(number for name, number in line.operations if name in ("EUP rcp", "EUP recip"))
     units = line.units
-    return 2 * reciprocals > max(units.get("EUP", 0), units.get("XLU", 0))
+    is_shared = units.get("VALU", 0) > _SHARED_RECIPROCAL * reciprocals
+    return 2 * reciprocals > max(units.get("EUP", 0), units.get("XLU", 0)) and not is_shared
 
 
 @rule("both low", "constants", UTILISATION, "both utilisations low: bubbles or overhead")

@@ -8,7 +8,7 @@ from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.hardware import chip, with_mesh
 from harness.ledger import Ledger, history, table
-from harness.loop import edits, installed, search_state
+from harness.loop import edits, installed, refusals, search_state
 from harness.loop.ledger_advice import candidate_of, screened_settings, timed_settings
 from harness.loop.package_kernel import for_kernel
 from harness.loop.untried_advice import who_tried
@@ -87,6 +87,7 @@ def _search_inputs(
         report=report,
         advice=advice,
         messages=tuple(messages),
+        refused=refusals.refusals(ledger.place, champion.number) if champion else (),
         screened=screened,
         timed=timed_settings(ledger.place, rows[begins:], candidates, last.evidence) if last else (),
     )

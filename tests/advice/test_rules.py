@@ -340,7 +340,7 @@ SHOWN = {
         Case(rowwise(0.55e-3, reads=4), ("x is read 4x", "2.5x the least", "half as often")),
         # Index maps that read tables, as in a grouped matmul: only the simulated traffic shows the re-reads.
         Case(
-            by_tables(rowwise(0.55e-3, reads=4), read_bytes=4 << 26),
+            by_tables(rowwise(0.55e-3, block=128, reads=4), read_bytes=4 << 26),
             ("of HBM traffic (simulated DMA) are above the least possible", "x is read again and again", "stays from"),
         ),
     ],
@@ -1050,3 +1050,17 @@ def test_lengths_that_are_equal_do_not_make_the_sum_of_a_product_a_remedy() -> N
     kernel = replace(with_call(kernel, windows=windows), problem=replace(kernel.problem, inputs=arrays[:2]))
     finding = case_of("operand re-reads", kernel)
     assert [(edit.window, edit.axis) for edit in finding.edits] == [("a", -2)]
+
+
+def test_arithmetic_outside_the_kernel_is_no_change_of_layout() -> None:
+    """The sums that make a grouped matmul's table are fused with pads and slices: no array changes its layout."""
+    adding = renamed(reshaped(good()), "pad_add_fusion.1")
+    assert case_of("copies", adding).suggestion == "move these operations into the kernel, or avoid them"
+    moving = renamed(reshaped(good()), "slice_bitcast_fusion")
+    assert case_of("copies", moving).suggestion.startswith("pass the array as it comes")
+
+
+def renamed(kernel: Evidence, name: str) -> Evidence:
+    """The same kernel with another name of the operation outside it."""
+    ops = present(kernel.simulation).ops
+    return with_run(kernel, ops=tuple(replace(op, name=name) if op.name == "reshape.0" else op for op in ops))

@@ -1,6 +1,7 @@
 """Rules on unexpected counts of matmuls, exponentials, reductions, copies, padded tiles and grid steps."""
 
 import math
+import re
 from collections.abc import Sequence
 
 from harness.advice.buffers import LANES, item_bits, tile_rows
@@ -192,9 +193,16 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
             "take rows or elements by index inside the kernel: for a gather XLA may copy the whole array "
             "into another layout"
         )
-    if any(word in names for word in _LAYOUTS) or (moves and hlo is not None and hlo.transpose) or advice:
+    rearranging = sum(op.seconds for op in others if _only_rearranges(op))
+    if 2 * rearranging > sum(op.seconds for op in others) or (moves and hlo is not None and hlo.transpose) or advice:
         advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
     return "; ".join(advice) or DO_WITHOUT
+
+
+def _only_rearranges(op: OpTime) -> bool:
+    """True if each part of the name of `op` moves elements, as in `slice_bitcast_fusion`; `pad_add_fusion` adds too."""
+    parts = [part for part in re.split(r"[-_.]", op.name) if not part.isdigit()]
+    return set(parts) <= {*_LAYOUTS, "copy", "dynamic", "fusion"} and not {*parts} <= {"fusion"}
 
 
 def _outputs_in_vmem(seen: Observed) -> list[str]:

@@ -1,6 +1,8 @@
 """Rules on memory: operands read again and again, bandwidth that is not used, VMEM that is too full or not used."""
 
+import math
 from collections import Counter
+from dataclasses import replace
 
 from harness.advice.observed import Observed, fits, times_read
 from harness.advice.rules.block_edits import doubling_edits, fetch_ahead
@@ -91,11 +93,13 @@ def limit_in_the_way(seen: Observed) -> RuleCase | None:
 def other_rereads(seen: Observed) -> RuleCase | None:
     """An operand of a kernel other than attention is read again and again while memory binds."""
     report = seen.report
-    again = _read_again(seen, first=0)
-    if not again or seen.evidence.problem.operation == "attention" or not _memory_binds(seen) or not report.hbm_bytes:
+    if seen.evidence.problem.operation == "attention" or not _memory_binds(seen) or not report.hbm_bytes:
         return None
     if report.hbm_bytes < _LEAST_TRAFFIC * report.minimum_hbm_bytes:
         return None
+    again = _read_again(seen, first=0)
+    if not again:
+        return _reads_by_tables(seen, report.hbm_bytes)
     most = max(again, key=lambda window: window.hbm_bytes or 0)
     return RuleCase(
         observation=f"{_rereads_observed(seen, again)}; the traffic is "
@@ -105,6 +109,41 @@ def other_rereads(seen: Observed) -> RuleCase | None:
         cost=_saving(seen, [most], 2) or 0.0,
         knob="block",
         edits=_doubled_beside(seen, most),
+    )
+
+
+def _reads_by_tables(seen: Observed, hbm_bytes: int) -> RuleCase | None:
+    """The case of inputs whose index maps read tables, as in a grouped matmul; None if there is no such input.
+
+    The number of reads of each input is unknown, so all traffic above the least possible stands for them. Blocks that
+    fit are advised twice as large and as long as the axis: a block with the whole summed axis stays from step to step.
+    """
+    names = [
+        window.name
+        for window in seen.inputs
+        if window.fetches is None and window.memory_space == "vmem" and window.block_shape != window.array.shape
+    ]
+    doubled = [edit for edit in doubling_edits(seen) if edit.window in names]
+    lengths = {window.name: window.array.shape for window in seen.inputs}
+    whole = [replace(edit, new=lengths[edit.window][edit.axis]) for edit in doubled]
+    report = seen.report
+    # Output blocks and scratch may grow with an input's block.
+    most = _NEARLY_FULL_VMEM * report.vmem_limit_bytes / (report.vmem_bytes or math.inf)
+    edits = [edit for edit in dict.fromkeys((*whole, *doubled)) if edit.new <= most * edit.size]
+    if not edits:
+        return None
+    extra = hbm_bytes - report.minimum_hbm_bytes
+    saving = (report.memory_only_seconds or 0.0) * extra / hbm_bytes
+    are = "are" if len(names) > 1 else "is"
+    return RuleCase(
+        observation=f"at {percent(report.bandwidth_util or 0)} of the bandwidth, {decimal(extra, 'B', 2)} of the "
+        f"{decimal(hbm_bytes, 'B', 2)} of HBM traffic ({report.traffic_source}) are above the least possible; "
+        f"{' and '.join(names)} {are} read again and again, each how often is unknown (the index maps read tables)",
+        suggestion=f"make the blocks of {' and '.join(names)} larger: an axis that is summed as long as the array, so "
+        "that a block stays from step to step, and the other axes twice as long",
+        cost=saving / seen.seconds,
+        knob="block",
+        edits=tuple(edits),
     )
 
 

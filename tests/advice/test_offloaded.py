@@ -12,6 +12,7 @@ from harness.hardware import chip
 from harness.hlo import parse
 from harness.judge.simulate.channel import SPARSE_CORE
 from harness.loop.package_kernel import for_kernel
+from harness.loop.tuning_table import fill
 from harness.records import Evidence
 
 # How XLA hands the table of megablox to the SparseCore (libtpu 0.0.42.1): the call on the SparseCore calls once more.
@@ -73,6 +74,9 @@ def test_the_first_hint_names_the_lines_and_the_remedy(tmp_path: Path) -> None:
     assert [hint.observation for hint in advice] == [f"there is no latency: {HANDED}"]
     assert advice[0].suggestion == offloaded.REMEDY
     assert offloaded.explain(judged, tmp_path) == f"{HANDED}: {offloaded.REMEDY}"
+    # A table whose settings have neither a latency nor a range says the same.
+    assert fill._offloaded({(): judged}, tmp_path) == f"; {HANDED}: {offloaded.REMEDY}"
+    assert fill._offloaded({(): evidence(0.5e-3)}, tmp_path) == ""
 
 
 def test_without_the_module_the_hint_names_no_line(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from harness import contest as contests
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.loop import existing, find_function, new_contest, option_types, wrap_function
+from harness.operators import GroupedMatmul
 from harness.records import Failure
 
 pytestmark = pytest.mark.long
@@ -287,3 +288,11 @@ def test_a_package_that_lacks_the_module_is_named_with_its_version_and_by_what_i
 def test_what_the_judge_itself_imports_never_gets_a_stand_in(tmp_path: Path, module: str, words: str) -> None:
     with pytest.raises(RatchetError, match=words):
         new(tmp_path, kernel(tmp_path, imports=f"import {module}"), Stages())
+
+
+@pytest.mark.parametrize("module", ["megablox", "megablox.gmm", "megablox.ops", "splash_attention", "paged_attention"])
+def test_a_package_and_its_module_get_the_same_wrapper(module: str) -> None:
+    name = {"splash_attention": "make_splash_mha", "paged_attention": "paged_attention"}.get(module, "gmm")
+    target = find_function.target(f"jax.experimental.pallas.ops.tpu.{module}:{name}")
+    (variant,) = existing.variants(target, GroupedMatmul(m=512, groups=2, k=128, n=128).statement(), ())
+    assert variant.words == "as the ratchet's wrapper for it does"

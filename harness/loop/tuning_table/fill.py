@@ -12,6 +12,7 @@ from statistics import fmean
 
 from harness import contest as contests
 from harness import files
+from harness.advice import offloaded
 from harness.candidate import KERNEL, Candidate, constants, names, rewrite
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
@@ -250,7 +251,9 @@ def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, prog
         fallback_failure="" if fallback in timed else _why(of_fallback) if of_fallback else "it was not tried",
         checks=len(chosen.all_checks) if chosen and passed else 0,
         unchecked=unchecked,
-        failure="" if best is not None else f"{failing}, the first: {failures[0]}",
+        failure=""
+        if best is not None
+        else f"{failing}, the first: {failures[0]}{_offloaded(evidence_of, contest.directory)}",
         tried=sum(
             settings == fallback or _is_in(settings, grid, allowed) for settings in evidence_of.keys() | earlier.keys()
         ),
@@ -392,6 +395,13 @@ def _trial(
     return ScreenedSetting(
         settings=settings, seconds=time_, failure_kind=kind, message=message, fingerprint=fingerprint
     )
+
+
+def _offloaded(evidence_of: Mapping[Settings, Evidence], contest: Path) -> str:
+    """`; ` and the operations on the SparseCore with the remedy, if they are why a setting has no latency; else ""."""
+    words = (offloaded.explain(evidence, contest) for evidence in evidence_of.values())
+    first = next(filter(None, words), "")
+    return f"; {first}" if first else ""
 
 
 def _latency(evidence: Evidence) -> float | None:

@@ -1,6 +1,8 @@
 """Grouped matmul by JAX's megablox; experiments change this file.
 
+Wraps: jax.experimental.pallas.ops.tpu.megablox:gmm
 Wraps: jax.experimental.pallas.ops.tpu.megablox.gmm:gmm
+Wraps: jax.experimental.pallas.ops.tpu.megablox.ops:gmm
 """
 
 from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm

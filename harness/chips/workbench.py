@@ -9,8 +9,9 @@ class Workbench:
 
     `offloads_collectives`: the chip's SparseCores can run collectives (docs/PROTOCOL.md, section 7). `has_counters`:
     the profiler writes the hardware's own counters. `has_periodic_counters`: it writes them also while a program runs.
-    `has_unit_counters`: from the counters, XProf computes how busy each unit was (xprof 2.24). `host_bytes_per_second`
-    is the bandwidth of one chip's link to its host in one direction.
+    `has_unit_counters`: from the counters, XProf computes how busy each unit was (xprof 2.24).
+    `from_host_bytes_per_second` and `to_host_bytes_per_second` are the bandwidths of one chip's link to its host, whose
+    two directions work at once.
     """
 
     offloads_collectives: bool = False
@@ -18,4 +19,5 @@ class Workbench:
     has_periodic_counters: bool = False
     has_unit_counters: bool = False
     # How to Scale Your Model, part 2, questions 3 and 6: 1.5e10 B/s of PCIe for a chip of v5e or v6e.
-    host_bytes_per_second: float = 1.5e10
+    from_host_bytes_per_second: float = 1.5e10
+    to_host_bytes_per_second: float = 1.5e10

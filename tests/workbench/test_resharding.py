@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 from analyses import overlap
 from analysis_examples import US, capture, device, op
-from capture_examples import four_devices_run
+from capture_examples import (
+    ALL_REDUCE_DONE,
+    ALL_REDUCE_START,
+    V6E,
+    Ran,
+    four_devices_run,
+    plane,
+    run_folder,
+    serialized,
+    space,
+)
 
 from harness.errors import UsageError
 from harness.hardware import chip
@@ -49,6 +59,22 @@ MOVED = op(
     "collective-permute",
     f"%collective-permute.3 = {WHOLE} collective-permute(%f), source_target_pairs={{{{0,1}}}}",
 )
+
+
+def test_waits_of_cores_before_a_program_that_communicates(tmp_path: Path) -> None:
+    waits = [Ran("barrier-cores", 1.0, 7.0), Ran("dependency-wait", 8.0, 0.1), Ran("barrier-cores", 60.0, 30.0)]
+    ran = [Ran(ALL_REDUCE_START, 10.0, 1.0), Ran(ALL_REDUCE_DONE, 11.0, 40.0)]
+    text = space(plane(1, "/device:TPU:0", {"XLA Ops": ran, "XLA TraceMe": waits}, V6E))
+    shown = named(overlap(reading.read([run_folder(tmp_path, "waits", serialized(text))])))
+    assert rows(shown["core_waits"]) == {
+        "TPU:0": {
+            "device": "TPU:0",
+            "name": "barrier-cores",
+            "count": 2,
+            "seconds": pytest.approx(37 * US),
+            "longest_seconds": pytest.approx(30 * US),
+        }
+    }
 
 
 def test_bytes_time_exposed_time_and_link_by_axis() -> None:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from harness.hardware import DEFAULT_CHIP, chip_of_device
+from harness.hardware import DEFAULT_CHIP, Chip, chip_of_device
 from harness.hardware import chip as chip_named
 from harness.records import Table
 from harness.records.doctor import Compilation, Dots, Phase, ProgramRun
@@ -12,7 +12,7 @@ from harness.records.table import Cell, Origin
 from harness.units import decimal, quantity
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import DoctorFinding
-from harness.workbench.hlo.interconnect import host_bytes_per_second
+from harness.workbench.hlo.interconnect import host_bytes_per_second, host_rates
 from harness.workbench.hlo.matrix_fill import fill_fraction
 from harness.workbench.tables import columns, table
 
@@ -104,8 +104,8 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
     if "second call" in run.seconds:
         reading = "compiles again" if again else "none"
         rows.append(("compilation in the second call", len(again), sum(again), None, None, "none", reading))
-    link = _link(run)
     for transfer in run.transfers:
+        link = _link(run, transfer.direction)
         unread = f"sizes that JAX does not report: {transfer.unsized}" if transfer.unsized else None
         size = transfer.num_bytes if transfer.unsized < transfer.count else None
         took = size / link if size is not None and link else None
@@ -130,17 +130,22 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
         notes.append("On a CPU, reading results back is not a transfer, so it is not counted.")
     else:
         predicted = "is unknown, because the bandwidth of this chip's link to the host is unknown"
-        if link is not None:
-            host = f"the link to the host, {decimal(link, 'B/s')}"
+        if (chip := _chip(run)) is not None:
+            host = f"the link to the host, {host_rates(chip)}"
             predicted = f"is predicted: its bytes divided by the bandwidth of {host}"
         notes.append(f"The time of a transfer {predicted}. ratchet.sh xprof steps shows how long devices wait for it.")
     return table("measures", f"measures of {subject}", origin, _MEASURES, rows, notes)
 
 
-def _link(run: ProgramRun) -> float | None:
-    """Bytes per second of the link between device and host; None for a CPU and for an unknown chip."""
-    chip = chip_of_device(run.device_kind)
-    return host_bytes_per_second(chip) if chip and run.platform != "cpu" else None
+def _chip(run: ProgramRun) -> Chip | None:
+    """The chip whose link to the host the transfers cross; None for a CPU and for an unknown chip."""
+    return None if run.platform == "cpu" else chip_of_device(run.device_kind)
+
+
+def _link(run: ProgramRun, direction: str) -> float | None:
+    """Bytes per second of the link between device and host in one direction; None if there is none or not known."""
+    chip = _chip(run)
+    return host_bytes_per_second(chip, to_host=direction.startswith("device")) if chip else None
 
 
 def _input_wait(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
@@ -248,7 +253,7 @@ def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding
             if transfer.unsized:
                 observation += f" without the {transfer.unsized} of unreported size; the first call transferred "
                 observation += f"{at_first:,} bytes in all"
-            if link := _link(run):
+            if link := _link(run, transfer.direction):
                 observation += f"; {num_bytes / link:.2g} s at {decimal(link, 'B/s')} (predicted)"
             yield _finding("transfers", f"{transfer.direction} transfers", subject, observation)
 

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from harness import chips
 from harness.chips.row import Figures, Links
 from harness.errors import UsageError
+from harness.units import decimal
 
 Collective = Literal["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
@@ -19,9 +20,16 @@ def links(chip: Figures) -> Links | None:
     return chips.row(chip.name).links
 
 
-def host_bytes_per_second(chip: Figures) -> float:
-    """Bytes per second between a chip and its host's memory, one way."""
-    return chips.row(chip.name).workbench.host_bytes_per_second
+def host_bytes_per_second(chip: Figures, *, to_host: bool) -> float:
+    """Bytes per second from a chip's host to the chip, or with `to_host` from the chip to its host."""
+    facts = chips.row(chip.name).workbench
+    return facts.to_host_bytes_per_second if to_host else facts.from_host_bytes_per_second
+
+
+def host_rates(chip: Figures) -> str:
+    """The rates of the link to the host in words, one if both directions are alike."""
+    there, back = (decimal(host_bytes_per_second(chip, to_host=to_host), "B/s") for to_host in (False, True))
+    return f"{there} each way" if there == back else f"{there} from the host, {back} to the host"
 
 
 def link_bytes_per_second(chip: Figures) -> float | None:

@@ -1,6 +1,7 @@
 """A whole module as tables: hottest operations, copies, collectives, padding, and parts not understood."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.chips.row import Figures
@@ -107,6 +108,7 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
         together = f"{quantity(len(listed), 'operation')} together: {seconds(total)}"
         part = percent(shown / total if total else 1)
         notes.append(f"Times are of all runs. {together}; those shown: {part} of it. Collectives come below.")
+        notes += _host_sums(listed)
     if unknown := Counter(operation.what for operation in listed if operation.seconds is None):
         kinds = ", ".join(f"{what} {count}" for what, count in unknown.most_common())
         notes.append(
@@ -128,6 +130,24 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
     title = f"hottest operations of {graph.module.name}, predicted on {target.name}"
     why = "the module computes nothing: only arguments, constants and renamed values"
     return table_of("operations", title, "predicted", _OPERATIONS, listed[:top], notes, why)
+
+
+def _host_sums(listed: Sequence[_ListedOperation]) -> list[str]:
+    """A sentence in a list on the times of copies from the host, to it, and of all else; empty without such copies."""
+    over_link = [operation for operation in listed if operation.time.bound == "host link"]
+    if not over_link:
+        return []
+    back, there = (
+        sum(operation.seconds or 0.0 for operation in over_link if operation.work.to_host == to_host)
+        for to_host in (True, False)
+    )
+    total = sum(operation.seconds or 0.0 for operation in listed)
+    chip = total - there - back
+    return [
+        f"Of these, {seconds(there)} are from the host, {seconds(back)} to the host, and {seconds(chip)} on the chip. "
+        f"The three can work at the same time: {seconds(max(there, back, chip))} if all overlap, {seconds(total)} if "
+        "nothing does."
+    ]
 
 
 def _copies(graph: Graph, top: int) -> tuple[Table, ...]:

@@ -91,7 +91,8 @@ def peak(chip: Figures, dtype: str) -> tuple[float, str]:
 def operation_time(work: InstructionWork, dtype: str, target: Figures) -> Time:
     """The least time of one execution of an instruction, with all FLOPs at the MXU's peak."""
     floors = roofline(work.flops, work.hbm_bytes, peak(target, dtype)[0], target.hbm_bytes_per_second)
-    return replace(floors, host_seconds=(work.host_bytes or 0) / host_bytes_per_second(target))
+    link = host_bytes_per_second(target, to_host=work.to_host)
+    return replace(floors, host_seconds=(work.host_bytes or 0) / link)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

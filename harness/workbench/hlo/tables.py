@@ -10,7 +10,7 @@ from harness.records import Column, Table
 from harness.units import decimal, quantity
 from harness.workbench.hlo.copies import Copy
 from harness.workbench.hlo.global_shapes import TrueShape
-from harness.workbench.hlo.interconnect import host_bytes_per_second
+from harness.workbench.hlo.interconnect import host_rates
 from harness.workbench.hlo.mesh import specification
 from harness.workbench.hlo.prediction import Time
 from harness.workbench.tables import Field, Fields, columns, table, table_of
@@ -83,7 +83,7 @@ def _padded_sizes(array: Array) -> str:
 
 def rests_on(target: Figures, *times: Time) -> str:
     """A sentence on the figures that a prediction rests on; with the link to the host if one of `times` needs it."""
-    over = f"; the link to the host carries {decimal(host_bytes_per_second(target), 'B/s')}"
+    over = f"; the host's link carries {host_rates(target)}"
     return (
         f"{target.name}: {decimal(target.peak_bf16_flops_per_second, 'FLOP/s')} in bfloat16 and "
         f"{decimal(target.hbm_bytes_per_second, 'B/s')} of HBM a {target.device} ({target.source})"

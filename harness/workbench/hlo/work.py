@@ -49,14 +49,15 @@ class InstructionWork:
     """The work of one execution of an instruction; None: not known.
 
     `hbm_bytes` are read and written in memory space 0, padding included; `host_bytes` in the host's memory,
-    `other_bytes` in all others (VMEM). `claimed` is True if `flops` is the kernel's own cost estimate. `unknown` are
-    the operations whose FLOPs are not known.
+    `other_bytes` in all others (VMEM). `to_host` is True if a result lies in the host's memory. `claimed` is True if
+    `flops` is the kernel's own cost estimate. `unknown` are the operations whose FLOPs are not known.
     """
 
     flops: float | None
     hbm_bytes: int | None
     other_bytes: int | None
     host_bytes: int | None = 0
+    to_host: bool = False
     claimed: bool = False
     unknown: tuple[str, ...] = ()
 
@@ -73,6 +74,7 @@ def work(graph: Graph, instruction: Instruction) -> InstructionWork:
             hbm_bytes=int(claimed) if claimed is not None else hbm,
             other_bytes=other,
             host_bytes=host,
+            to_host=_writes_to_host(instruction),
             claimed=flops is not None,
             unknown=() if flops is not None else (f"custom-call {instruction.target}".strip(),),
         )
@@ -81,7 +83,12 @@ def work(graph: Graph, instruction: Instruction) -> InstructionWork:
         unknown |= {f"{instruction.opcode} of more FLOPs than can be counted"}
     names = tuple(sorted(unknown))
     return InstructionWork(
-        flops=None if names else flops, hbm_bytes=hbm, other_bytes=other, host_bytes=host, unknown=names
+        flops=None if names else flops,
+        hbm_bytes=hbm,
+        other_bytes=other,
+        host_bytes=host,
+        to_host=_writes_to_host(instruction),
+        unknown=names,
     )
 
 
@@ -248,6 +255,14 @@ def _traffic(graph: Graph, instruction: Instruction) -> tuple[int, int, int] | t
             else:
                 other += size
     return hbm, other, host
+
+
+def _writes_to_host(instruction: Instruction) -> bool:
+    written = instruction.shape
+    if instruction.opcode.endswith("-start") and not isinstance(written, Array) and len(written.members) > 1:
+        # The result lists a copy's destination first, but the destination of any other start after its operands.
+        written = written.members[instruction.opcode != "copy-start"]
+    return any(array.memory_space == HOST for array in arrays(written))
 
 
 def padding_bytes(graph: Graph, instruction: Instruction) -> int:

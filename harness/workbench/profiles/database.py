@@ -169,7 +169,7 @@ _MADE_BY = {
     "waste": "waste",
     "memory_tables": "heaps buffers heap_levels lives memories memory_levels allocations",
     "counters": "counters units",
-    "planes": "planes lines",
+    "planes": "planes lines core_waits",
 }
 ON_DEMAND = {name: f"{module}:{name}_table" for module, names in _MADE_BY.items() for name in names.split()}
 

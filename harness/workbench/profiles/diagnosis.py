@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from harness.errors import RatchetError
 from harness.records import Capture, Table
 from harness.units import decimal
 from harness.workbench.profiles.analysis import Analysis, tables
+from harness.workbench.profiles.communication import SPANNED, spanned
 from harness.workbench.profiles.comparison import METRICS, add_figures, report
 from harness.workbench.profiles.database import Database, Row, database_of
 from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
@@ -41,14 +43,27 @@ def _waits(where: str, evidence: str = "''") -> str:
         from waits"""
 
 
+# The link to the host by direction: the share of the steps in which it is busy, and its rate in words.
+_HOST_RATES = """
+    select direction, avg(step_fraction) as part, sum(bytes) / sum(l.count) as each_bytes,
+        coalesce(' at ' || in_bytes(avg(bytes_per_second)) || '/s', '') as rate
+    from host_links l join devices using (device) where is_main group by direction"""
 RULES = (
+    Rule(
+        name="host transfers, link-bound",
+        query="""
+            select waited_seconds, 'at most ' || in_percent(both_ways_seconds / seconds)
+                || ' of a step to gain, by prefetch alone ' || in_percent(hiding_seconds / seconds)
+            from host_bound where is_bound""",
+        reason="steps wait for the host's memory for longer than all else takes (our rule)",
+        remedy="run both directions at once, in chunks; offload less, or narrower types",
+    ),
     Rule(
         name="host transfers, exposed",
         query=_waits(
-            "is_host_transfer",
-            """coalesce((select '; ' || in_bytes(median(bytes)) || ' each at ' ||
-            in_bytes(median(bytes / waited_seconds)) || '/s' from transfers
-            where is_host_transfer and waited_seconds > 0.01 * seconds), '')""",
+            "is_host_transfer and not coalesce((select is_bound from host_bound), false)",
+            f"""coalesce((select string_agg('; ' || in_bytes(each_bytes) || ' each ' || direction || rate, ''
+                order by direction) from ({_HOST_RATES})), '')""",
         ),
         reason="nothing runs while a device waits for host memory (protocol, section 3)",
         remedy="start transfers earlier, so that more work runs meanwhile (prefetch); offload less",
@@ -183,6 +198,8 @@ _FINDING_TABLES = (
             "Seconds are summed over {devices}; shares are of the time of operations; two findings may count the "
             "same seconds.",
             "Findings left out because they cost less than 0.1 % of the time: {small}.",
+            "The link to the host is busy {link}.",
+            SPANNED,
         ),
         empty="no rule finds anything that costs a thousandth of the time",
     ),
@@ -270,14 +287,22 @@ def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...
     checklist = tables(database, (_CHECKLIST,), memory=memory, memory_verdict=verdict)
     if other is None:
         add_figures(database, database)
-        return (*checklist, *tables(database, (METRICS, *_FINDING_TABLES)))
+        return (*checklist, *tables(database, (METRICS, *_FINDING_TABLES), **_words(database)))
     second = Database(other)
     database.add("other_findings", _FINDINGS, _apply_rules(second))
     ((a_parts,), (b_parts,)) = (
         of.rows("select coalesce(steps, devices) from step_counts")[0] for of in (database, second)
     )
-    words = {"a_name": capture.name, "b_name": other.name, "a_parts": a_parts, "b_parts": b_parts}
+    words = {"a_name": capture.name, "b_name": other.name, "a_parts": a_parts, "b_parts": b_parts, **_words(database)}
     return (*checklist, *report(capture, other), *tables(database, (_COMPARED, *_FINDING_TABLES), **words))
+
+
+def _words(database: Database) -> dict[str, Any]:
+    """Figures of the notes: devices that are not shown, and the link to the host by direction if it is the limit."""
+    link = f"""
+        select string_agg(in_percent(part) || ' of the steps ' || direction || rate, ', ' order by direction) as link
+        from ({_HOST_RATES}) where (select is_bound from host_bound)"""
+    return {**spanned(database), **database.facts(link)}
 
 
 def _apply_rules(database: Database) -> Iterator[Row]:

@@ -1,8 +1,7 @@
 """Time without work: idle time by device and part, largest gaps, known patterns; steps; the host in the idle time."""
 
 from harness.records import Capture, Table
-from harness.units import decimal
-from harness.workbench.hlo.interconnect import host_bytes_per_second
+from harness.workbench.hlo.interconnect import host_bytes_per_second, host_rates
 from harness.workbench.profiles import op_times
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import database_of
@@ -166,7 +165,9 @@ _PATTERNS = Analysis(
                 case when value is null then 'each device shows one run only' else 'idle time between the runs' end
                 from between_runs)
         select pattern, value > threshold, value, threshold, observation,
-            case when value > threshold then upper(pattern[1]) || pattern[2:] || ': ' || advice || '.' end
+            case when value > threshold then upper(pattern[1]) || pattern[2:] || ': '
+                || case when pattern = 'host transfers not overlapped' and (select is_bound from host_bound)
+                    then 'the link to the host is the limit, see the transfers below' else advice end || '.' end
         from seen join (values {", ".join(f"('{pattern}', '{advice}')" for pattern, advice in _ADVICE.items())})
             a(pattern, advice) using (pattern) order by at_""",
     notes=(
@@ -176,21 +177,35 @@ _PATTERNS = Analysis(
 )
 GAPS = (_IDLE, _LARGEST, _PATTERNS)
 
+# A program whose steps wait for the host's memory for longer than all else takes cannot hide these waits behind work.
+HOST_FACTS = """
+    select is_bound, not coalesce(is_bound, false) as hides, both_ways_seconds / seconds as both_ways,
+        hiding_seconds / seconds as hiding from host_bound"""
+HOST_BOUND = (
+    "The link to the host is the limit{is_bound:?}: steps wait for it for longer than all else takes, so to start "
+    "transfers earlier saves at most {hiding:%}. To run both directions and all else at once saves at most "
+    "{both_ways:%} at these rates: send one chunk back while the next comes; or offload less, or narrower types"
+)
 _HOST_TRANSFERS = Analysis(
     name="host_transfers",
     title="Transfers from and to the host",
-    columns="device;direction;count;bytes=each;flight_seconds=in flight;waited_seconds=waited;bytes_per_second=rate;"
-    "link_seconds=at the link",
+    columns="device;direction;count;bytes=each;flight_seconds=in flight;waited_seconds=waited;busy_seconds=link busy;"
+    "step_fraction=of steps;bytes_per_second=rate;link_seconds=at the link",
     query="""
-        select label, direction, count(*), median(bytes), sum(t.seconds), sum(waited_seconds),
-            median(bytes / nullif(waited_seconds, 0)) filter (waited_seconds > 0.01 * t.seconds), sum(bytes) / $link
-        from transfers t join devices using (device) where is_host_transfer and is_main
-        group by device, label, direction order by device, direction""",
+        select label, direction, l.count, each_bytes, flight_seconds, waited_seconds, busy_seconds, step_fraction,
+            bytes_per_second, bytes / case direction when 'to the host' then $to_host else $from_host end
+        from host_links l join devices using (device) join (
+            select device, direction, median(bytes) as each_bytes, sum(seconds) as flight_seconds
+            from transfers where is_host_transfer group by all) using (device, direction)
+        where is_main order by device, direction""",
+    facts=HOST_FACTS,
     notes=(
-        "`rate`: over the transfers that are waited for. `in flight`: includes time in a queue behind others. `at the "
-        "link`: {link_words}.",
+        "`in flight`: includes time in a queue behind others. `link busy`: the time in which any transfer of the "
+        "direction was in flight. `rate`: bytes over this time, where the device waited for the last transfer; "
+        "a lower bound, because the link may idle between. `at the link`: {link_words}.",
         "Waited time is exposed: start the transfers earlier, so that more work runs meanwhile (prefetch), or offload "
-        "less.",
+        "less.{hides:?}",
+        f"{HOST_BOUND}.",
     ),
     is_optional=True,
 )
@@ -199,9 +214,9 @@ _HOST_TRANSFERS = Analysis(
 def host_transfers(capture: Capture) -> tuple[Table, ...]:
     """Transfers from and to the host next to what the link's rate allows; empty if there are none."""
     chip = op_times.chip_of(capture)
-    rate = host_bytes_per_second(chip) if chip else None
-    words = f"the time of all bytes at {decimal(rate, 'B/s')}" if rate else "unknown, as the chip is"
-    return tables(capture, (_HOST_TRANSFERS,), link=rate, link_words=words)
+    words = f"the time of all bytes at {host_rates(chip)}" if chip else "unknown, as the chip is"
+    back, there = (host_bytes_per_second(chip, to_host=to_host) if chip else None for to_host in (True, False))
+    return tables(capture, (_HOST_TRANSFERS,), to_host=back, from_host=there, link_words=words)
 
 
 def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ...]:

@@ -83,6 +83,21 @@ create view transfers as
         d.self_seconds as waited_seconds
     from numbered s join numbered d on s.device = d.device and s.module = d.module and s.pair = d.pair and s.nth = d.nth
     where s.half = 'start' and d.half = 'done';
+create view host_spans as
+    -- A transfer that waits in a queue behind others counts once. If a span ends in a wait for its last transfer, the
+    -- link was at work until the end; else it may have been idle before.
+    with flights as (
+        select *, max(end_seconds) over (partition by device, direction order by start_seconds, end_seconds
+            rows between unbounded preceding and 1 preceding) as so_far from transfers where is_host_transfer),
+    numbered as (
+        select *, count(*) filter (so_far is null or start_seconds > so_far + 5e-13) over (
+            partition by device, direction order by start_seconds, end_seconds) as nth from flights)
+    select device, direction, count(*) as count, sum(bytes) as bytes, min(start_seconds) as start_seconds,
+        max(end_seconds) - min(start_seconds) as seconds, max(end_seconds) as end_seconds,
+        sum(waited_seconds) as waited_seconds,
+        arg_max(waited_seconds, {'end': end_seconds, 'waited': waited_seconds})
+            > 0.01 * (max(end_seconds) - min(start_seconds)) as ends_in_wait
+    from numbered group by device, direction, nth;
 create view whole as
     -- `uncounted` is the share of the time in kernels whose FLOPs nobody counted.
     select sum(self_seconds) as whole,
@@ -134,6 +149,27 @@ create view step_times as
         (select coalesce(sum({overlap_of("s", "g")}), 0) from gaps g
             where g.device = s.device and {meets("s", "g")}) as idle_seconds
     from steps s join devices using (device) where is_main;
+create view host_links as
+    select device, direction, sum(p.count)::bigint as count, sum(bytes) as bytes, sum(p.seconds) as busy_seconds,
+        sum(p.waited_seconds) as waited_seconds,
+        sum(bytes) filter (ends_in_wait) / nullif(sum(p.seconds) filter (ends_in_wait), 0) as bytes_per_second,
+        (select sum({overlap_of("s", "q")}) from steps s join host_spans q on q.device = s.device and {meets("s", "q")}
+            where s.device = p.device and q.direction = p.direction)
+            / (select sum(seconds) from steps s where s.device = p.device) as step_fraction
+    from host_spans p group by device, direction;
+create view host_bound as
+    with by_step as (
+        select s.seconds,
+            (select coalesce(sum(self_seconds), 0) from work w
+                where w.step = s.step and w.is_host_transfer and w.half = 'done') as waited,
+            (select coalesce(max(sum_), 0) from (select sum({overlap_of("s", "q")}) as sum_ from host_spans q
+                where q.device = s.device and q.ends_in_wait and {meets("s", "q")} group by q.direction)) as longest
+        from steps s join devices using (device) where is_main)
+    select sum(waited) as waited_seconds, sum(seconds - waited) as other_seconds, sum(seconds) as seconds,
+        least(waited_seconds, other_seconds) as hiding_seconds,
+        sum(greatest(0, least(waited, seconds - longest))) as both_ways_seconds,
+        waited_seconds > other_seconds as is_bound
+    from by_step;
 create view step_summary as
     select device, label, count(*) as count, median(seconds) as median_seconds, min(seconds) as least,
         max(seconds) as most,
@@ -185,6 +221,12 @@ VIEWS = {
     "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs; mean_seconds of "
     "one run, its least_seconds at the peaks, bound (compute or memory) and ratio of the two; rank; share of the time",
     "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
+    "host_spans": "time without a break in which transfers of one direction, from or to the host, were under way; "
+    "ends_in_wait if the device waited for the last of them, so that the link was at work until the end",
+    "host_links": "a device's link to its host by direction: busy_seconds, share of the steps, and the rate, at least, "
+    "in the spans that end in a wait",
+    "host_bound": "one row: the steps' waits for host memory, all else in them, is_bound if the waits are longer, and "
+    "the most that prefetching, or all transfers and all else at once, can save",
     "peaks": "one row: peak FLOP/s and HBM bytes/s of one device, as the capture states, and the number of devices",
     "busy_times": "busy seconds of each device, and the span from its first operation to its last",
     "step_median": "one row: the median time of the main devices' steps, their number, and what a step is",

@@ -14,6 +14,7 @@ from harness.workbench.profiles.database import Database, Row, database_of, made
 from harness.workbench.profiles.graph import graphs_of, running_instruction
 from harness.workbench.profiles.hotspots import CHAINS
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
+from harness.workbench.profiles.timeline import HOST_FACTS
 
 # Kinds of waste by category, for operations whose HLO is not in the capture; XProf has one category for copies and
 # transposes.
@@ -68,9 +69,10 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
         notes.append("Without the capture's modules, the inside of a fusion, such as a cast, is not known.")
     notes += [options["unread"]] if options["unread"] else []
     if any(item.kind == HOST_WAIT for item in wasted):
-        notes.append(
-            "Waits for host memory: start the transfers earlier, so that more work runs meanwhile, or offload less."
-        )
+        is_bound = database.facts(HOST_FACTS)["is_bound"]
+        remedy = "start the transfers earlier, so that more work runs meanwhile, or offload less"
+        remedy = "the link to the host is the limit; `xprof overview` says what can be saved" if is_bound else remedy
+        notes.append(f"Waits for host memory: {remedy}.")
     if options["has_prefetches"]:
         notes.append("Copies between memories overlap with other work: only the wait for their end counts.")
     ((whole,),) = database.rows("select whole from whole")

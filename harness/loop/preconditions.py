@@ -1,18 +1,34 @@
 """The preconditions of an attempt: a committed judge, a branch, an identity, times that can decide."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from git import Repo
 
+from harness.candidate import Candidate, Settings
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
-from harness.ledger import git
+from harness.ledger import Ledger, git
 from harness.ledger.git import index, write
+from harness.loop.ledger_advice import set_constants
 from harness.records import Attempt, Source
 
 # The message names all files; for more than this many, the command says FILE instead.
 _MOST_NAMED = 4
+
+
+def refuse_early(directory: Path, settings: Settings) -> None:
+    """Raises the errors of an attempt that cost little to find, before the problem is evaluated, which takes seconds.
+
+    They are `busy`, those of `git.require_committable`, `dirty-judge` for prepare.py, and those of constants that
+    kernel.py lacks.
+    """
+    ledger = Ledger.open(directory)
+    with ledger.lock("a check"):
+        git.require_committable(ledger.place.repository)
+    _refuse_dirty(directory, ())
+    set_constants(Candidate.in_folder(directory), settings, directory)
 
 
 def refuse_unfit(repository: Repo, contest: Contest) -> None:
@@ -27,13 +43,18 @@ def refuse_unfit(repository: Repo, contest: Contest) -> None:
 
 def refuse_dirty_judge(contest: Contest) -> None:
     """Raises RatchetError `dirty-judge` if a file that a verdict depends on differs from HEAD."""
-    dirty = dirty_judge_files(contest)
+    _refuse_dirty(contest.directory, contest.judge_files())
+
+
+def _refuse_dirty(directory: Path, judge_files: Sequence[Path]) -> None:
+    by_repository = _dirty_by_repository(directory, judge_files)
+    dirty = tuple(dict.fromkeys(path for _, paths in by_repository for path in paths))
     if dirty:
         # From any folder: the paths are relative to the top of their repository.
         back = " and ".join(
             f"git -C {shlex.quote(str(root))} checkout HEAD -- "
             f"{shlex.join(paths) if len(paths) <= _MOST_NAMED else 'FILE'}"
-            for root, paths in _dirty_by_repository(contest)
+            for root, paths in by_repository
         )
         raise RatchetError(
             "dirty-judge",
@@ -55,21 +76,22 @@ def refuse_cpu_title(champion: Attempt | None, source: Source) -> None:
 
 def dirty_judge_files(contest: Contest) -> tuple[str, ...]:
     """Judge files that differ from HEAD of their repository, as paths in it."""
-    return tuple(dict.fromkeys(path for _, paths in _dirty_by_repository(contest) for path in paths))
+    by_repository = _dirty_by_repository(contest.directory, contest.judge_files())
+    return tuple(dict.fromkeys(path for _, paths in by_repository for path in paths))
 
 
-def _dirty_by_repository(contest: Contest) -> tuple[tuple[Path, tuple[str, ...]], ...]:
+def _dirty_by_repository(directory: Path, judge_files: Sequence[Path]) -> tuple[tuple[Path, tuple[str, ...]], ...]:
     """The top folder of each repository with judge files that differ, and their paths in it; the contest's comes first.
 
     The harness may lie in another repository.
     """
-    prepare = contest.directory / "prepare.py"
+    prepare = directory / "prepare.py"
     by_root: dict[Path, list[str]] = {}
-    asked = [(git.open_repository(contest.directory), [prepare])]
+    asked = [(git.open_repository(directory), [prepare])]
     # An installed package lies in no repository; its bytes are still hashed into every record.
     home = git.find_repository(PACKAGE)
-    if home is not None:
-        asked.append((home, [path for path in contest.judge_files() if path != prepare]))
+    if home is not None and judge_files:
+        asked.append((home, [path for path in judge_files if path != prepare]))
     for repository, paths in asked:
         by_root.setdefault(git.root(repository), []).extend(index.changed_paths(repository, paths))
     return tuple((root, tuple(dict.fromkeys(paths))) for root, paths in by_root.items() if paths)

@@ -63,6 +63,7 @@ class SweepResult:
 
     `attempt` is the number of the attempt that judged `best`, None if `why_none` says why. `least_gain` is the share of
     the champion's time that the best had to save to be accepted, None without a champion to compare with.
+    `messages` are the remarks that stderr shows as well.
     """
 
     hypothesis: str
@@ -73,3 +74,4 @@ class SweepResult:
     why_none: str
     seconds: float
     least_gain: float | None = None
+    messages: tuple[str, ...] = ()

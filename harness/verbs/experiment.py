@@ -4,7 +4,6 @@ from argparse import Namespace
 from dataclasses import dataclass, fields
 
 from harness.records import Attempt, Row
-from harness.shell.arguments import say
 from harness.shell.parser import Parser
 from harness.shell.verb import EXIT_OF_OUTCOME, Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_evaluation
@@ -79,10 +78,13 @@ class Experiment(Verb):
         if message.split()[-1:] == ["--deep"]:
             message, deep = message.rstrip().removesuffix("--deep"), True
         hypothesis = attempts.hypothesis_of(message)
+        settings = tuple(parse(text) for text in arguments.settings)
+        expectation = attempts.expectation(arguments.expect)
+        attempts.refuse_early(arguments, settings)
         contest = contest_of(arguments, arguments.chip)
         options = Options(
-            settings=tuple(parse(text) for text in arguments.settings),
-            expected_time_ratio=attempts.expectation(arguments.expect),
+            settings=settings,
+            expected_time_ratio=expectation,
             again=arguments.again,
             record=arguments.record,
             rebaseline=arguments.rebaseline,
@@ -93,12 +95,7 @@ class Experiment(Verb):
             progress.expect(guess.stages, guess.total_seconds, guess.attempts)
             bench = Bench(contest=contest, progress=progress, on=arguments.on, deep=deep)
             remarks: list[str] = []
-
-            def remark(sentence: str) -> None:
-                remarks.append(sentence)
-                say(sentence)
-
-            judged = ratchet.attempt(bench, hypothesis, options, remark)
+            judged = ratchet.attempt(bench, hypothesis, options, attempts.say_and_keep(remarks))
         attempt = judged.attempt
         # The text of the report has these sentences among its warnings.
         words = attempts.friendly_words(contest, attempt) if arguments.json else ()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from loop_fixtures import PROJECT, committed_contest, git, ratchet
 
+from harness.ledger import Ledger
 from harness.shell.main import main
 
 pytestmark = pytest.mark.long
@@ -92,6 +93,22 @@ def test_detached_head(contest: Path) -> None:
     refused(ratchet(contest, "experiment: x"), "detached-head", 4, "switch BRANCH")
 
 
+def test_what_costs_little_to_find_is_refused_before_the_problem_is_evaluated(contest: Path) -> None:
+    """The problem of this prepare.py cannot be evaluated, so whatever comes after that would be `bad-prepare`."""
+    prepare = contest / "prepare.py"
+    before = prepare.read_text()
+    prepare.write_text("CHIP = 5\n")
+    refused(ratchet(contest, "experiment: x"), "dirty-judge", 4, "prepare.py")
+    refused(ratchet(contest, "sweep", "experiment: x", "--set", "BQ=1,2"), "dirty-judge", 4, "prepare.py")
+    git(contest, "commit", "-qam", "A problem that cannot be evaluated")
+    refused(ratchet(contest, "experiment: x", "--set", "NONE=1"), "unknown-constant", 4, "NONE")
+    refused(ratchet(contest, "sweep", "experiment: x", "--set", "NONE=1,2"), "unknown-constant", 4, "NONE")
+    with Ledger.open(contest).lock():
+        refused(ratchet(contest, "experiment: x"), "busy", 4)
+    refused(ratchet(contest, "experiment: x"), "bad-prepare", 4)
+    prepare.write_text(before)
+
+
 def test_a_dirty_judge_is_named(contest: Path) -> None:
     with (contest / "prepare.py").open("a") as prepare:
         prepare.write("# easier\n")
@@ -107,6 +124,8 @@ def test_a_dirty_judge_is_named(contest: Path) -> None:
 
 def test_a_prepare_that_does_not_load(contest: Path) -> None:
     (contest / "prepare.py").write_text("CHIP = 'v5e'\n")
+    refused(ratchet(contest, "judge"), "bad-prepare", 4, "problem()")
+    git(contest, "commit", "-qam", "A prepare.py without a problem")
     refused(ratchet(contest, "experiment: x"), "bad-prepare", 4, "problem()")
 
 

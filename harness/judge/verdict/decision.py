@@ -4,6 +4,7 @@ The rule for two simulated times is in compare_simulated.py, the rule for uncert
 the rule for measured pairs in compare_measured.py. The least gain and all limits are in records/judging_limits.py.
 """
 
+import itertools
 import math
 import statistics
 from dataclasses import dataclass, replace
@@ -62,7 +63,7 @@ def decide(
     """
     failure = candidate.failure or _found_failing(candidate, paired, chip)
     if failure:
-        return Verdict(outcome="failed", reasons=(f"{failure.stage}: {failure.message}",), failure=failure)
+        return Verdict(outcome="failed", reasons=(_reason(failure),), failure=failure)
     if candidate.unchecked and champion is not None and early_rejection.is_slower(candidate, champion, policy, chip):
         return early_rejection.rejection(candidate, champion, policy, chip)
     doubts = comparable.doubts(candidate, "the candidate") or comparable.barely_possible(candidate, chip)
@@ -169,6 +170,16 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
         "host-only: the host waits less, but the device's clock proves no gain of the kernel; dispatch or transfer may "
         f"have got faster; host time ratio {compare_measured.interval_text(ratio, low, high, len(new))}"
     )
+
+
+def _reason(failure: Failure) -> str:
+    """Stage and message; if the message ends with a colon, with the line that follows it in the detail.
+
+    The compiler's errors have the cause in that line: `CompileTimeMosaicMisalignedBlockAndTiling:`, then the tiling.
+    """
+    lines = failure.detail.splitlines() if failure.message.endswith(":") else []
+    cause = next((after for line, after in itertools.pairwise(lines) if line.endswith(failure.message)), "")
+    return f"{failure.stage}: {failure.message} {cause.strip()}".rstrip()
 
 
 def _found_failing(candidate: Evidence, paired: PairedBenchmark | None, chip: Chip) -> Failure | None:

@@ -2,27 +2,43 @@
 
 import shlex
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from harness import contest as contests
 from harness.advice.kernel_changes import changed_constants, kinds_of_change, on_change, on_constants
-from harness.candidate import Candidate
+from harness.candidate import Candidate, Settings
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, experiments, history, notes
 from harness.ledger.paths import place_of
 from harness.loop import attempt as ratchet
-from harness.loop import rescale
+from harness.loop import preconditions, rescale
 from harness.loop.ledger_advice import advice_here, candidate_of
 from harness.loop.opponent import champion_remedy
 from harness.records import Attempt, Evidence
 from harness.render.report_text import View, judge_blocks, report_blocks
 from harness.render.sections import GAP, Block, Line
-from harness.shell.arguments import command, say
+from harness.shell.arguments import command, directory, say
 from harness.units import quantity
 from harness.verbs.parts.context import progress_of, with_package_files
+
+
+def refuse_early(arguments: Namespace, settings: Settings) -> None:
+    """Raises RatchetError as `preconditions.refuse_early` does, and `no-contest`."""
+    preconditions.refuse_early(contests.require(directory(arguments.directory)), settings)
+
+
+def say_and_keep(remarks: list[str]) -> Callable[[str], None]:
+    """A function that says a sentence on stderr and adds it to `remarks`."""
+
+    def remark(sentence: str) -> None:
+        remarks.append(sentence)
+        say(sentence)
+
+    return remark
 
 
 def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespace) -> tuple[str, ...]:

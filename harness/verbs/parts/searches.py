@@ -4,6 +4,7 @@ import math
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from harness.contest import Contest
 from harness.errors import UsageError
@@ -17,7 +18,7 @@ from harness.render.sections import GAP, Block
 from harness.render.sweep import sweep_blocks
 from harness.shell.arguments import say
 from harness.shell.verb import EXIT_OF_OUTCOME, Outcome
-from harness.verbs.parts.attempts import attempt_blocks, expectation, hypothesis_of
+from harness.verbs.parts.attempts import attempt_blocks, expectation, hypothesis_of, refuse_early, say_and_keep
 from harness.verbs.parts.context import contest_of, progress_of
 
 
@@ -45,8 +46,9 @@ def run_search(
     The search begins no setting after `longest_seconds`.
     """
     hypothesis = hypothesis_of(arguments.message)
-    contest = contest_of(arguments, arguments.chip)
     options = Options(expected_time_ratio=expectation(arguments.expect), again=arguments.again)
+    refuse_early(arguments, tuple((name, values[0]) for name, values in parameters))
+    contest = contest_of(arguments, arguments.chip)
     if contest.chip.platform != "tpu" and (arguments.workers or arguments.ray):
         raise UsageError(
             "usage",
@@ -60,8 +62,10 @@ def run_search(
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         bench = Bench(contest=contest, progress=progress, on=arguments.on)
         wanted = sweeping.Screening(parameters=parameters, begin=lambda: begin(contest), places=places)
-        result = sweeping.sweep(bench, hypothesis, wanted, options, say)
+        remarks: list[str] = []
+        result = sweeping.sweep(bench, hypothesis, wanted, options, say_and_keep(remarks))
     judged = result.judged
+    messages = judged.messages if judged else ()
 
     def blocks() -> Iterator[Block]:
         yield from sweep_blocks(result.swept)
@@ -69,8 +73,8 @@ def run_search(
             yield from (GAP, *attempt_blocks(contest, judged, arguments))
 
     return Outcome(
-        document=result.swept,
+        document=replace(result.swept, messages=(*remarks, *messages)),
         text=blocks,
         exit_code=1 if judged is None else EXIT_OF_OUTCOME[judged.attempt.verdict.outcome],
-        messages=judged.messages if judged else (),
+        messages=messages,
     )

@@ -17,7 +17,7 @@ from harness.judge.verdict import compare_simulated
 from harness.judge.verdict.compare_measured import attempts_since_accept, rule
 from harness.judge.verdict.decision import Tries, decide
 from harness.ledger.codec import decode_attempt, encode_attempt
-from harness.records import Evidence, Latency, PairedBenchmark, Policy, Row, Samples, Verdict
+from harness.records import Evidence, Failure, Latency, PairedBenchmark, Policy, Row, Samples, Verdict
 
 POLICY = Policy()
 
@@ -76,6 +76,16 @@ def test_a_check_that_did_not_pass_fails_even_without_a_failure(change: dict[str
     assert verdict.outcome == "failed"
     assert present(verdict.failure).kind == "wrong-result"
     assert "dominating key" in verdict.reasons[0]
+
+
+def test_a_reason_that_ends_with_a_colon_goes_on_with_the_next_line_of_the_detail() -> None:
+    message = "E2002: CompileTimeMosaicMisalignedBlockAndTiling:"
+    detail = f"INVALID_ARGUMENT: Mosaic failed: {message}\nOperand has tiling (32, 128)\nSee error_2002."
+    failure = Failure(stage="compile", kind="compile-error", message=message, detail=detail)
+    reasons = judged(replace(evidence(None), failure=failure)).reasons
+    assert reasons == (f"compile: {message} Operand has tiling (32, 128)",)
+    cut = replace(failure, detail="See error_2002.")
+    assert judged(replace(evidence(None), failure=cut)).reasons == (f"compile: {message}",)
 
 
 def test_without_any_check_nothing_is_accepted() -> None:

@@ -147,6 +147,7 @@ class Simulate(Verb):
 
     def _simulate(self, arguments: Namespace, target: "Chip", directory: Path, progress: "Progress") -> Outcome:
         from harness.advice import dump_directory
+        from harness.advice.offloaded import operations
         from harness.judge.simulate.module import run_module
         from harness.judge.simulate.structure import prefetched_words
         from harness.verbs.parts.schedules import operands
@@ -165,24 +166,26 @@ class Simulate(Verb):
             in_profile = simulate(fetched_before=True, with_lines=False).seconds if prefetched_words(dump.top) else None
         in_profile = None if in_profile == simulation.seconds else in_profile
         explained = map(dump_directory.explain_no_end, simulation.unknown)
-        simulation = replace(simulation, unknown=tuple(map(_with_offer, explained)))
+        by = operations(dump.module)
+        simulation = replace(simulation, unknown=tuple(_with_offer(reason, by) for reason in explained))
         return Outcome(
             document=_document(simulation, in_profile),
-            text=lambda: _blocks(simulation, in_profile),
+            text=lambda: _blocks(simulation, in_profile, has_operands=bool(arguments.operand)),
             exit_code=0 if simulation.seconds is not None else 1,
         )
 
 
-def _with_offer(reason: str) -> str:
-    """`reason`; if the SparseCore is the reason, also how to get a latency without the SparseCore."""
+def _with_offer(reason: str, handed: Sequence[str]) -> str:
+    """`reason`; if the SparseCore is the reason, also its operations, and how to compile without the SparseCore."""
     from harness.judge.simulate.channel import SPARSE_CORE
     from harness.judge.simulate.sparse_core import ON_TENSORCORE
 
     if SPARSE_CORE not in reason:
         return reason
+    which = f" (its part: {', '.join(handed)})" if handed else ""
     return (
-        f"{reason}; simulate MODULE.py:FUNCTION --on-tensorcore compiles a program without the SparseCore, and other "
-        f"compilations stay off it with LIBTPU_INIT_ARGS='{' '.join(ON_TENSORCORE)}'"
+        f"{reason}{which}; simulate MODULE.py:FUNCTION --on-tensorcore compiles a program without the SparseCore, and "
+        f"other compilations stay off it with LIBTPU_INIT_ARGS='{' '.join(ON_TENSORCORE)}'"
     )
 
 
@@ -253,7 +256,7 @@ def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
     ]
 
 
-def _blocks(simulation: Simulation, in_profile: float | None) -> Iterator["Block"]:
+def _blocks(simulation: Simulation, in_profile: float | None, *, has_operands: bool = False) -> Iterator["Block"]:
     """The simulation for people: time, cycles by kind, floor, use of each unit, and the reasons for unknowns."""
     from harness.render.sections import Line, Words
 
@@ -273,9 +276,16 @@ def _blocks(simulation: Simulation, in_profile: float | None) -> Iterator["Block
             yield Line(f"  {line}", is_whole=True)
     for o in simulation.offences:
         where = " ".join(filter(None, (o.op, o.line)))
-        yield Words(f"goes wrong: {o.what} in {where} ({o.count}x) [{o.kind}]", lead="  ")
+        what = "cannot be checked" if o.kind == "check-unknown" else "goes wrong"
+        yield Words(f"{what}: {o.what} in {where} ({o.count}x) [{o.kind}]", lead="  ")
     if any("contents are not known" in text for text in simulation.unknown):
-        yield Words("if contents depend on an argument, give the argument: --operand NAME=FILE.npy", lead="  ")
+        words = "if contents depend on an argument, give the argument: --operand NAME=FILE.npy"
+        if has_operands:
+            words = (
+                "some contents that a program computes from its arguments stay unknown: only integers are evaluated, "
+                "and few operations on other numbers; an argument that --operand does not name is unknown too"
+            )
+        yield Words(words, lead="  ")
     # If there is no latency, the first reason is the headline already.
     for text in simulation.unknown[simulation.seconds is None :]:
         yield Words(f"not understood: {text}", lead="  ")

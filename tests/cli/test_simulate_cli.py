@@ -121,6 +121,7 @@ def test_a_function_that_xla_hands_to_the_sparse_core_has_a_time_on_the_tensorco
     words = ["simulate", f"{tmp_path}/counted.py:counted", "--chip", "v6e", "--arg", "s32[4096]"]
     handed = document(capsys, *words, code=1)
     assert "--on-tensorcore" in handed["unknown"][0]
+    assert "(its part: scatter-add at counted.py line 5)" in handed["unknown"][0]
     least, most = handed["range_seconds"]
     assert 0 < least < most
     kept = document(capsys, *words, "--on-tensorcore")

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from harness import __version__
 from harness.errors import UsageError
+from harness.shell import exit_codes
 from harness.shell.catalogue import EVERY, typed_verbs
 from harness.shell.parser import Parser, did_you_mean
-from harness.shell.verb import EXIT_CODES, GROUPS, Verb
+from harness.shell.verb import GROUPS, Verb
 
 
 def parser_named(name: str) -> Parser:
@@ -38,7 +39,7 @@ def _overview_lines() -> Iterator[str]:
     yield "  -C DIR     the contest's folder (default: the current folder)"
     yield "  --python X the Python to set up the environment with (3.12, or a path); this option must come first"
     yield "ratchet.sh VERB --help says more; ratchet.sh experiment --help lists the options of an attempt."
-    yield EXIT_CODES
+    yield exit_codes.SENTENCE
     yield f"kernel-ratchet {__version__}"
 
 
@@ -52,7 +53,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "Made by `./ratchet.sh help --markdown` from the parsers; a test compares it with them."
     yield ""
-    yield f"{EXIT_CODES[0].upper()}{EXIT_CODES[1:]}."
+    yield f"{exit_codes.SENTENCE[0].upper()}{exit_codes.SENTENCE[1:]}."
     yield "Every verb takes `--help`. The document that `--json` prints has its version in `schema`; its JSON schema is"
     yield "printed by `./ratchet.sh schema VERB`. `-C DIR` names the contest's folder (default: the current one)."
     for group, title in GROUPS.items():

@@ -18,6 +18,7 @@ from harness.render.layout import harmless, terminal_width, wants_colour
 from harness.render.sections import screen
 from harness.shell.arguments import say
 from harness.shell.catalogue import EVERY, typed_verbs, valued_options
+from harness.shell.exit_codes import BUG, INTERRUPTED
 from harness.shell.help_page import overview
 from harness.shell.parser import did_you_mean
 from harness.shell.program_name import renamed, work_in
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
 _HELP = {"-h", "--help"}
-_BUG, _INTERRUPTED = 5, 130
 # The environment variable that a shell sets when it asks for completions.
 COMPLETING = "_ARGCOMPLETE"
 # The hypothesis of a contest's first attempt.
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RatchetError as error:
         return _fail(error.kind, str(error), error.exit_code, as_json)
     except KeyboardInterrupt:
-        return _fail("interrupted", "interrupted: kernel.py is as it was", _INTERRUPTED, as_json)
+        return _fail("interrupted", "interrupted: kernel.py is as it was", INTERRUPTED, as_json)
     except RecursionError:
         return _fail("too-large", "the data is nested deeper than Python can follow", 4, as_json)
     except MemoryError:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:  # noqa: BLE001
         import traceback
 
-        return _fail("bug", f"a bug in the ratchet, not in your kernel:\n{traceback.format_exc()}", _BUG, as_json)
+        return _fail("bug", f"a bug in the ratchet, not in your kernel:\n{traceback.format_exc()}", BUG, as_json)
 
 
 def program() -> int:

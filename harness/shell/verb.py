@@ -17,11 +17,6 @@ GROUPS = {
     "profile": "profile: where the time goes",
     "machine": "machine: programs, tests and the ratchet itself",
 }
-EXIT_CODES = (
-    "exit codes: 0 accepted or fine, 1 rejected or failed, 2 usage, 3 inconclusive, 4 known error, 5 bug, "
-    "130 interrupted"
-)
-EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 # The verb that is not typed: a message that begins with its name and a colon is typed in its place.
 MESSAGE = "experiment"
 

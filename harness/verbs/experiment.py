@@ -4,8 +4,9 @@ from argparse import Namespace
 from dataclasses import dataclass, fields
 
 from harness.records import Attempt, Row
+from harness.shell.exit_codes import EXIT_OF_OUTCOME
 from harness.shell.parser import Parser
-from harness.shell.verb import EXIT_OF_OUTCOME, Document, Outcome, Verb
+from harness.shell.verb import Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_evaluation
 
 

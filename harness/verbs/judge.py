@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from harness.records import Evidence, Report, Verdict
 from harness.shell.arguments import command, say
+from harness.shell.exit_codes import EXIT_OF_OUTCOME
 from harness.shell.parser import Parser
-from harness.shell.verb import EXIT_OF_OUTCOME, Document, Outcome, Verb
+from harness.shell.verb import Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_evaluation
 
 

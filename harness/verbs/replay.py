@@ -3,8 +3,9 @@
 from argparse import Namespace
 
 from harness.records import Replay as Record
+from harness.shell.exit_codes import EXIT_OF_OUTCOME
 from harness.shell.parser import Parser
-from harness.shell.verb import EXIT_OF_OUTCOME, Document, Outcome, Verb
+from harness.shell.verb import Document, Outcome, Verb
 
 
 class Replay(Verb):

@@ -8,10 +8,9 @@ from typing import Literal
 from harness.errors import UsageError
 from harness.records import RejudgedAttempt
 from harness.shell.arguments import BASELINE, command, say
+from harness.shell.exit_codes import EXIT_OF_REVOKE
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
-
-_EXIT_CODES = {"passes": 0, "revoked": 0, "no champion": 1, "undecided": 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,5 +92,5 @@ class Revoke(Verb):
                 baseline = command(BASELINE, arguments.directory)
                 yield Line(f"mend kernel.py; the next attempt is a baseline: {baseline}", is_whole=True)
 
-        code = _EXIT_CODES[result.outcome]
+        code = EXIT_OF_REVOKE[result.outcome]
         return Outcome(document=document, text=blocks, exit_code=code, messages=result.messages)

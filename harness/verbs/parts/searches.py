@@ -17,7 +17,8 @@ from harness.loop.search import Search
 from harness.render.sections import GAP, Block
 from harness.render.sweep import sweep_blocks
 from harness.shell.arguments import say
-from harness.shell.verb import EXIT_OF_OUTCOME, Outcome
+from harness.shell.exit_codes import EXIT_OF_OUTCOME
+from harness.shell.verb import Outcome
 from harness.verbs.parts.attempts import attempt_blocks, expectation, hypothesis_of, refuse_early, say_and_keep
 from harness.verbs.parts.context import contest_of, progress_of
 

@@ -1,0 +1,10 @@
+"""The exit codes of verdicts, of `revoke`, of a bug and of Ctrl-C. Those of errors are in harness/errors.py."""
+
+# For --help.
+SENTENCE = (
+    "exit codes: 0 accepted or fine, 1 rejected or failed, 2 usage, 3 inconclusive, 4 known error, 5 bug, "
+    "130 interrupted"
+)
+EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
+EXIT_OF_REVOKE = {"passes": 0, "revoked": 0, "no champion": 1, "undecided": 3}
+BUG, INTERRUPTED = 5, 130

@@ -79,7 +79,7 @@ class Device:
 
     `executions` are the serial line of operations (`XLA Ops`), sorted by start, outer ones before nested ones. On a GPU
     they are those of all streams, on a CPU those of all threads, which overlap. `asynchronous` are those of the `Async
-    XLA Ops` line, which overlap with `executions`.
+    XLA Ops` line, which overlap with `executions`. `waits` are spans in which a TPU's runtime waited before a program.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Device:
     executions: tuple[Execution, ...] = ()
     asynchronous: tuple[Execution, ...] = ()
     modules: tuple[Period, ...] = ()
+    waits: tuple[Period, ...] = ()
     steps: tuple[Period, ...] = ()
 
 

@@ -282,6 +282,46 @@ def host_offload() -> str:
     return space(plane(1, "/device:TPU:0", lines, {**V6E, "device_type_string": "TPU v6 Lite"}))
 
 
+PSUM: Instruction = (
+    f"%all-reduce = {_HBM_ARRAY} all-reduce({_HBM_ARRAY} %param), replica_groups={{{{0,1}}}}, to_apply=%add",
+    {"hlo_category": "all-reduce", "bytes_accessed": 2 * OFFLOADED_BYTES},
+)
+
+
+def late_start(recorded: int = 6) -> str:
+    """Two TPU v6e cores: two runs of a program that adds up over both, then six steps of 1 ms, 1 us apart.
+
+    A sum takes 50 us, from 10 ms and from 200 ms on. Core 1 begins early and waits 3 and 0.4 ms for core 0, which waits
+    0.5 us (`barrier-cores`). The steps begin at 400 ms; only the first `recorded` have an operation. The profiler's
+    clock, on which alone runs and waits are, is fast by 20 millionths and leaps by 100 ms in the fourth step.
+    """
+
+    def adjusted(at: float) -> float:
+        return at * (1 + 20e-6) + (100_000.0 if at >= 403_350.0 else 0.0)
+
+    def shown(what: Instruction | str, at: float, length: float) -> Ran:
+        timing = {"device_offset_ps": round(at * MICROSECOND), "device_duration_ps": round(length * MICROSECOND)}
+        start = adjusted(at)
+        return Ran(what, start, adjusted(at + length) - start, {} if isinstance(what, str) else timing)
+
+    planes = []
+    for core in range(2):
+        ops, modules, waits = [], [], []
+        for at, early in ((10_000.0, 3_000.0), (200_000.0, 400.0)):
+            wait = early if core else 0.5
+            modules.append(shown("jit_psum(1)", at - wait, wait + 50.0))
+            waits.append(shown("barrier-cores", at - wait, wait))
+            ops.append(shown(PSUM, at, 50.0))
+        for step in range(6):
+            at = 400_000.0 + 1_001.0 * step
+            modules.append(shown("jit_f(9152)", at, 1_000.0))
+            if step < recorded:
+                ops.append(shown(TANH, at, 1_000.0))
+        lines = {"XLA Modules": modules, "XLA Ops": ops, "XLA TraceMe": waits}
+        planes.append(plane(core + 1, f"/device:TPU:{core}", lines, V6E))
+    return space(*planes, plane(3, "/host:CPU", {"python": [Ran("main", 0.0, 600_000.0)]}, {}))
+
+
 # Numbers of xprof's utils/tpu_counter_ids_v6e.h, by the name after `..._COUNTERS_UNPRIVILEGED_COUNT_`.
 _COUNTER_IDS = {"CYCLES": 3257466888, "MATMUL_VREG_BF16_MXU_0": 3257467288, "MATMUL_LMR_BF16_MXU_1": 3257467360}
 _COUNTER = "VF_CHIP_TC_TCS_TC_MISC_TCS_STATS_TCS_STATS_COUNTERS_UNPRIVILEGED_COUNT_"

@@ -125,10 +125,13 @@ def test_gaps_and_busy_time_make_up_all_of_a_device(runs: dict[str, Path]) -> No
             runs[name],
             "with b as (select device, sum(end_seconds - start_seconds) as busy, min(start_seconds) as s,"
             " max(end_seconds) as e from busy where of = 'everything' group by 1),"
+            " w as (select device, sum(seconds) as waited from waits join b using (device)"
+            " where name = 'barrier-cores' and start_seconds > s group by 1),"
             " g as (select device, sum(seconds) as idle from gaps where position = 'between' group by 1)"
-            " select busy + coalesce(idle, 0) as both, e - s as span from b left join g using (device)",
+            " select busy + coalesce(idle, 0) + coalesce(waited, 0) as all_, e - s as span"
+            " from b left join g using (device) left join w using (device)",
         )
-        assert all(row["both"] == pytest.approx(row["span"]) for row in answer)
+        assert all(row["all_"] == pytest.approx(row["span"]) for row in answer)
 
 
 # --- limits -------------------------------------------------------------------------------------

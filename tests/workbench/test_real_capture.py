@@ -23,7 +23,8 @@ from analyses import (
 from capture_examples import OFFLOAD_RUNS, OFFLOADED_BYTES, REAL
 
 from harness.records import Capture, Table
-from harness.workbench.profiles import conversion, diagnosis, memory, reading
+from harness.workbench.profiles import conversion, diagnosis, hotspots, memory, reading
+from harness.workbench.profiles.analysis import tables
 from harness.workbench.profiles.database import database_of
 
 MS, US, NS = 1e-3, 1e-6, 1e-9
@@ -76,8 +77,12 @@ def test_devices_are_busy_by_their_own_clock(real: Capture) -> None:
 def test_there_is_no_idle_time_between_operations(real: Capture) -> None:
     idle, _, patterns = gaps(real, top=10)
     first = next(row for row in rows(idle) if (row["device"], row["part"]) == ("TPU:0", "all runs"))
-    assert first["idle_seconds"] == pytest.approx(146 * US, abs=0.5 * US)
+    assert first["idle_seconds"] == pytest.approx(147.5 * US, abs=0.5 * US)
     assert round(100 * first["idle_fraction"], 4) == 0.0002
+    # All idle time is that of the start, before the first step.
+    parts = {row["part"]: row for row in rows(idle) if row["device"] == "TPU:0"}
+    assert parts["between runs"]["idle_seconds"] == 0.0
+    assert parts["outside steps"]["idle_seconds"] == pytest.approx(13.753, abs=1e-3)
     seen = by(patterns, "pattern")
     assert not seen["many very short blocks"]["is_seen"]
     assert seen["host transfers not overlapped"]["value"] == pytest.approx(0.965, abs=5e-4)
@@ -112,13 +117,13 @@ def test_host_transfers_are_its_only_finding(real: Capture) -> None:
     assert list(diagnosed) == ["checklist", "metrics", "findings", "remedies"]
     first = rows(diagnosed["findings"])[0]
     assert first["finding"] == "host transfers, link-bound"
-    assert round(100 * first["share"], 1) == 96.5
+    assert round(100 * first["share"], 1) == 83.6
     # A step takes 784.3 ms, the link 594 ms from the host, and all that is no wait 24.1 ms.
     assert first["evidence"] == "at most 24.3% of a step to gain, by prefetch alone 3.1%"
     rates = "75.7% of the steps from the host at 27.1 GB/s, 74.9% of the steps to the host at 27.4 GB/s"
     assert f"The link to the host is busy {rates}." in diagnosed["findings"].notes
     assert diagnosed["findings"].notes[0] == (
-        "96.5% of the time is host transfers, link-bound: nothing else matters until that is smaller."
+        "83.6% of the time is host transfers, link-bound: nothing else matters until that is smaller."
     )
 
 
@@ -136,6 +141,47 @@ def test_a_workspace_that_is_reserved_once_is_in_use_and_does_not_grow(real: Cap
     ((began,),) = database_of(real).rows("select min(start_seconds) from steps where device = 0")
     # 0.3 ms before the first of the steps, for which it is.
     assert (reserved, began) == pytest.approx((19.0172, 19.0175), abs=1e-4)
+
+
+def test_a_program_that_waits_for_other_chips_runs_meanwhile(real: Capture) -> None:
+    database = database_of(real)
+    query = """select label, sum(seconds) from runs join devices using (device)
+        where module like 'jit__psum%' group by 1 order by 1"""
+    # XProf's line of modules, by the profiler's clock, shows 389.7, 419.7, 706.1 and 409.9 ms.
+    assert dict(database.rows(query)) == pytest.approx(
+        {"TPU:0": 0.38967, "TPU:1": 0.41962, "TPU:2": 0.70606, "TPU:3": 0.40991}, abs=1e-5
+    )
+    ((waited, most),) = database.rows("select sum(seconds), max(seconds) from waits where name = 'barrier-cores'")
+    assert (waited, most) == pytest.approx((464.9 * MS, 340.978 * MS), abs=0.1 * MS)
+
+
+def test_what_ran_before_the_loop_takes_no_time_of_a_step(real: Capture) -> None:
+    classes = by(named(tables(real, hotspots.BREAKDOWN))["classes"], "class")
+    assert (classes["communication"]["step_seconds"], classes["other"]["step_seconds"]) == (0.0, 0.0)
+    assert classes["memory transfer"]["step_seconds"] == pytest.approx(760.083 * MS, abs=1e-6)
+    found = by(named(diagnosis.diagnose(real))["findings"], "finding")
+    assert "idle between runs" not in found
+    assert round(100 * found["idle outside steps"]["share"], 1) == 13.4
+
+
+def test_no_bandwidth_is_that_of_half_a_transfer(real: Capture) -> None:
+    rates = {row["operation"]: row["bytes_per_second"] for row in rows(ops(real)[0])}
+    assert {name for name, rate in rates.items() if rate is None} == {
+        name for name in rates if name.startswith("copy-")
+    }
+    assert max(rate for rate in rates.values() if rate) < 1.64e12
+
+
+@needs_the_file
+def test_where_operations_are_cut_off_nothing_is_idle() -> None:
+    trimmed = reading.read([REAL.with_name("v6e_trimmed.xplane.pb")])
+    (row,) = rows(steps_table(trimmed)[0])
+    assert (row["count"], row["idle_fraction"], row["spread"]) == (7, None, None)
+    assert row["median_seconds"] == pytest.approx(0.784, abs=1e-3)
+    found = by(named(diagnosis.diagnose(trimmed))["findings"], "finding")
+    assert not found.keys() & {"idle between runs", "idle inside runs", "uneven steps"}
+    assert all(row["share"] < 1 for row in found.values())
+    assert "operations of TPU:0 in 7 of 12 runs" in " ".join(steps_table(trimmed)[0].notes)
 
 
 def test_the_all_reduce_is_far_from_a_line_but_near_links_that_pairs_share(real: Capture) -> None:
@@ -177,7 +223,7 @@ def test_copies_from_and_to_the_host_are_priced_at_its_link(capsys: pytest.Captu
     # Six copies and three sums; the measured step takes 784 ms.
     assert slowest["seconds"] == pytest.approx(198 * MS, abs=MS)
     (sums,) = [note for note in shown["operations"]["notes"] if note.startswith("Of these")]
-    assert sums.endswith("594.322 ms if all overlap, 1.202 s if nothing does.")
+    assert "594.322 ms if all overlap, 1.202 s if nothing does. The link is the limit" in sums
     assert {row["kind"] for row in shown["copies"]["rows"]} == {"host"}
     causes = " ".join(row["reading"] for row in shown["copy_causes"]["rows"])
     assert "the host's link" in causes
@@ -195,14 +241,14 @@ def test_all_is_on_the_devices_clock(made: Capture) -> None:
     lengths = [run.seconds for run in device.executions]
     assert lengths == pytest.approx([length * US for length in (0.1, 189.0, 10.0, 0.1, 183.0)] * OFFLOAD_RUNS)
     assert all(run.self_seconds == run.seconds for run in device.executions)
-    # Runs and asynchronous operations are on the other clock alone. A run begins 0.3 us before its first operation;
-    # that is known where an operation ended before.
-    assert [run.seconds for run in device.modules] == pytest.approx([382.6 * US, *[382.9 * US] * 5])
+    # Runs and asynchronous operations are on the other clock alone. A run begins 0.3 us before its first operation.
+    assert [run.seconds for run in device.modules] == pytest.approx([382.9 * US] * OFFLOAD_RUNS)
     assert [run.seconds for run in device.asynchronous] == pytest.approx([189.2 * US] * OFFLOAD_RUNS)
     starts = [run.start - device.executions[0].start for run in device.asynchronous]
     assert starts == pytest.approx([384 * US * at for at in range(OFFLOAD_RUNS)])
     assert any(
-        "the profiler's clock jumps relative to the devices' own, by 100.0" in sentence for sentence in made.left_out
+        "the profiler's clock jumps relative to the devices' own, within a range of 100.0" in sentence
+        for sentence in made.left_out
     )
 
 
@@ -213,8 +259,8 @@ def test_a_clock_that_jumps_makes_no_step_uneven_and_no_gap(made: Capture) -> No
     assert rows(variation)[0]["verdict"] == "fine"
     idle, _, patterns = gaps(made)
     whole = rows(idle)[0]
-    # 1.4 us between runs, 0.4 us between the operations of each.
-    assert whole["idle_seconds"] == pytest.approx((5 * 1.4 + 6 * 0.4) * US)
+    # 1.4 us between runs, 0.4 us between the operations of each, 0.3 us before the first of all.
+    assert whole["idle_seconds"] == pytest.approx((5 * 1.4 + 6 * 0.4 + 0.3) * US)
     seen = {name: row["is_seen"] for name, row in by(patterns, "pattern").items()}
     assert seen["host transfers not overlapped"]
     assert not seen["many very short blocks"]

@@ -249,8 +249,9 @@ _CORE_WAITS = Analysis(
     title="Waits for other cores before programs",
     columns="device;name=wait;count;seconds=waited;longest_seconds=longest",
     query="""
-        select label, w.name, count(*), sum(w.seconds), max(w.seconds) from core_waits w join devices using (device)
-        where is_main and w.name like '%barrier%' group by device, label, w.name order by device, w.name""",
+        select label, w.name, count(*), sum(w.seconds), max(w.seconds) from waits w join devices using (device)
+        where is_main and w.name like '%barrier%' and exists (from collectives)
+        group by device, label, w.name order by device, w.name""",
     notes=(
         "Not part of the exposed time above. The longest wait is on the core that came first: look at what the others "
         "did before. Times are by the profiler's clock.",
@@ -329,20 +330,9 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
     ]
     database.add("spared", _SPARED, rows)
     links = (_LINKS,) if capture.is_simulated else ()
-    waits = (_CORE_WAITS,) if _has_core_waits(database) else ()
-    analyses = (_EXPOSED, *waits, _COLLECTIVES, *links, _AXES, _PARALLELISM, _SPARSE, _LARGE)
+    analyses = (_EXPOSED, _CORE_WAITS, _COLLECTIVES, *links, _AXES, _PARALLELISM, _SPARSE, _LARGE)
     shown = tables(database, analyses, **_words(database))
     return (*shown, *((constraint_table([of for _, of in large], op_times.origin(capture)),) if large else ()))
-
-
-def _has_core_waits(database: Database) -> bool:
-    """True if the capture has collectives, and its files record the waits of cores for each other."""
-    if not database.rows("from collectives limit 1"):
-        return False
-    try:
-        return bool(database.rows("from core_waits limit 1"))
-    except (RatchetError, OSError):
-        return False
 
 
 def _words(database: Database) -> Facts:

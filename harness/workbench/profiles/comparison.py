@@ -11,8 +11,8 @@ _ON_MXU = "class in ('matmul', 'attention', 'custom kernel')"
 # Operations by name, summed over all modules, because module numbers change from run to run.
 _SIDE = """
     select $side, name, arg_min(kind, rank), arg_min(framework_name, rank), arg_min(source, rank),
-        sum(self_seconds) / coalesce(case when $per_step then (select steps from step_counts) end,
-            (select devices from step_counts)),
+        case when $per_step then sum(in_steps_seconds) / (select steps from step_counts)
+            else sum(self_seconds) / (select devices from step_counts) end,
         min(rank) from times group by name"""
 _SIDES = (
     "side VARCHAR, name VARCHAR, kind VARCHAR, framework_name VARCHAR, source VARCHAR, seconds DOUBLE, rank INTEGER"
@@ -122,12 +122,16 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
 # slowest device: the others wait for it. MXU: FLOPs of matmuls and kernels over what the peak allows in all steps.
 _FIGURES = f"""
     with by_device as (
-        select device, median(seconds) as step, sum(seconds) as seconds, any_value(peak_flops_per_second) as peak
-        from devices left join steps using (device) where is_main group by 1)
+        select device, median(seconds) as step, sum(seconds) filter (is_recorded) as seconds,
+            any_value(peak_flops_per_second) as peak
+        from devices left join steps using (device) where is_main group by 1),
+    each as (
+        select name, rank, case when steps is null then self_seconds / devices else in_steps_seconds / steps end as took
+        from times, step_counts)
     select (select max(step) from by_device),
         (select sum(flops) from work where is_main and is_work and step is not null and {_ON_MXU})
             / (select nullif(sum(peak * seconds), 0) from by_device having count(peak * seconds) = count(*)),
-        name, self_seconds / coalesce(steps, devices), share from times, step_counts where rank = 1"""
+        name, took, took / nullif((select sum(took) from each), 0) from each order by took desc, rank limit 1"""
 _FIGURE_TABLE = (
     "place INTEGER, step DOUBLE, mxu DOUBLE, hottest VARCHAR, hottest_seconds DOUBLE, share DOUBLE, peak DOUBLE, "
     "peak_from VARCHAR"

@@ -15,7 +15,8 @@ import numpy as np
 from harness.records import Capture, Cell, Device, Execution, Operation, Period
 from harness.workbench.profiles import classes, op_times
 from harness.workbench.profiles.classes import COMMUNICATION
-from harness.workbench.profiles.spans import LEAST, Values, merge
+from harness.workbench.profiles.reading import BARRIER
+from harness.workbench.profiles.spans import LEAST, Spans, Values, meet, merge, spans, without
 from harness.workbench.profiles.views import VIEWS_SQL
 
 Row: TypeAlias = Sequence[Any]
@@ -126,6 +127,7 @@ RECORDED = (
     run INTEGER            its number here
     device INTEGER         of devices
     module VARCHAR         `jit_f(4)`{_SPAN}
+    is_recorded BOOLEAN*   whether the capture has its operations: the line of operations may end before the runs do
     """),
     TableOf(f"""steps: a step of a device as marked; if none is marked, a run of its longest module
     step INTEGER           its number here
@@ -133,11 +135,17 @@ RECORDED = (
     number INTEGER*        its number among the device's steps, from 0
     name VARCHAR           as marked{_SPAN}
     what VARCHAR*          what a step is here
+    is_recorded BOOLEAN*   whether the capture has its operations
     """),
     TableOf(f"""host: what a thread of a host did, including the annotations of a program
     name VARCHAR           what it did
     thread VARCHAR         the thread{_SPAN}
     step INTEGER           the number of a step's annotation, NULL for anything else
+    """),
+    TableOf(f"""waits: a wait of a device's runtime between the start of a program and its first operation
+    device INTEGER         of devices
+    name VARCHAR           barrier-cores (for the program's other chips), dependency-wait (for what it needs){_SPAN}
+    module VARCHAR*        the program, NULL if it begins in no run
     """),
     TableOf("""busy: a span of time in which a device was at work without a break
     device INTEGER         of devices
@@ -145,7 +153,7 @@ RECORDED = (
     start_seconds DOUBLE*  when it began
     end_seconds DOUBLE*    when it ended
     """),
-    TableOf("""gaps: idle time of a device before its first operation, between two operations, or after its last
+    TableOf("""gaps: idle time of a device before, between or after operations, without waits for other chips (`waits`)
     device INTEGER         of devices
     position VARCHAR*      before, between or after
     start_seconds DOUBLE*  when it began, from the capture's first event
@@ -169,7 +177,7 @@ _MADE_BY = {
     "waste": "waste",
     "memory_tables": "heaps buffers heap_levels lives memories memory_levels allocations",
     "counters": "counters units",
-    "planes": "planes lines core_waits",
+    "planes": "planes lines",
 }
 ON_DEMAND = {name: f"{module}:{name}_table" for module, names in _MADE_BY.items() for name in names.split()}
 
@@ -291,10 +299,19 @@ class _Loaded:
         serial, beside = _Ran(device.executions), _Ran(device.asynchronous)
         in_runs = _within(serial.starts, device.modules, len(runs))
         in_steps = _within(serial.starts, steps, len(step_rows))
-        runs += [(at, number, run.name, *_times(run)) for at, run in enumerate(device.modules, len(runs))]
+        missing = _unrecorded(device, serial)
+        runs += [
+            (at, number, run.name, *_times(run), not meet(missing, run.start, run.end))
+            for at, run in enumerate(device.modules, len(runs))
+        ]
         step_rows += [
-            (at, number, nth, step.name, *_times(step), what)
+            (at, number, nth, step.name, *_times(step), what, not meet(missing, step.start, step.end))
             for nth, (at, step) in enumerate(enumerate(steps, len(step_rows)))
+        ]
+        self.rows_of["waits"] += [
+            (number, wait.name, *_times(wait), module)
+            for wait in device.waits
+            for module in [next((run.name for run in device.modules if run.start <= wait.start < run.end), None)]
         ]
         is_work = ~serial.of(device, op_times.is_container) | (serial.self_seconds == serial.seconds)
         none = _MASKED.masked_all(len(beside), int)
@@ -315,10 +332,13 @@ class _Loaded:
             starts, ends = merge(serial.starts[chosen], serial.ends[chosen])
             self._piece("busy", number, (np.full(len(starts), of, object), starts, ends))
         if is_work.any():
-            self._idle(number, device, serial, np.flatnonzero(is_work))
+            self._idle(number, device, serial, np.flatnonzero(is_work), missing)
 
-    def _idle(self, number: int, device: Device, serial: "_Ran", at: Values) -> None:
-        """Adds the gaps and spans of a device; `at` are the executions that do work."""
+    def _idle(self, number: int, device: Device, serial: "_Ran", at: Values, missing: Spans) -> None:
+        """Adds the gaps and spans of a device; `at` are the executions that do work.
+
+        No time in `missing`, of which the capture lacks the operations, is in a gap or a span.
+        """
         starts, ends = serial.starts[at], serial.ends[at]
         names = _objects([operation.name for operation in device.operations])[serial.numbers[at]]
         shown = [*device.modules, *device.steps]
@@ -328,8 +348,10 @@ class _Loaded:
         # The operation that ends last so far, or the first of several that end together.
         latest = np.maximum.accumulate(np.where(np.r_[True, ends[1:] > so_far[:-1]], np.arange(len(at)), 0))
         runs = np.array([(run.start, run.end) for run in device.modules] or [(first, last)])
-        spans = merge(runs[:, 0], runs[:, 1], _QUEUED_SECONDS)
-        self.rows_of["spans"] += [(number, *times) for times in np.stack(spans, 1).tolist()]
+        opens, closes, _ = without(merge(runs[:, 0], runs[:, 1], _QUEUED_SECONDS), missing)
+        self.rows_of["spans"] += [(number, *times) for times in np.stack((opens, closes), 1).tolist()]
+        barriers = [(wait.start, wait.end) for wait in device.waits if wait.name == BARRIER]
+        uncounted = spans([*zip(*missing, strict=True), *barriers])
         # A gap lies before the first operation, after the last, and where one begins after all earlier ones ended.
         holes = np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1
         none = _objects([None])
@@ -338,10 +360,11 @@ class _Loaded:
             gaps.append(("before", np.array([begin]), np.array([first]), none, names[:1]))
         if end > last:
             gaps.append(("after", np.array([last]), np.array([end]), names[latest[-1:]], none))
-        for position, opens, closes, before, after in gaps:
+        for position, idle_from, idle_until, before, after in gaps:
+            opens, closes, of = without((idle_from, idle_until), uncounted)
             positions = np.full(len(opens), position, object)
             places = _places(device, (opens + closes) / 2)
-            self._piece("gaps", number, (positions, opens, closes - opens, closes, before, after, places))
+            self._piece("gaps", number, (positions, opens, closes - opens, closes, before[of], after[of], places))
 
 
 def _times(period: Period) -> tuple[float, float, float]:
@@ -382,6 +405,22 @@ def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
         low, high = np.searchsorted(starts, (period.start, period.end))
         numbers[low:high] = number
     return numbers
+
+
+def _unrecorded(device: Device, serial: _Ran) -> Spans:
+    """The times of runs without an operation, of modules that show operations in other runs.
+
+    If such runs follow the last operation, all time after it is counted: the run of that operation is cut off as well.
+    """
+    latest = np.maximum.accumulate(serial.ends)
+    counts = np.searchsorted(serial.starts, [run.end for run in device.modules])
+    full = [count > 0 and latest[count - 1] > run.start for count, run in zip(counts, device.modules, strict=True)]
+    shown = {run.name for run, is_full in zip(device.modules, full, strict=True) if is_full}
+    bare = [run for run, is_full in zip(device.modules, full, strict=True) if run.name in shown and not is_full]
+    ends = [(run.start, run.end) for run in bare]
+    if any(run.start >= latest[-1] for run in bare):
+        ends.append((float(latest[-1]), max(period.end for period in (*device.modules, *device.steps))))
+    return spans(ends)
 
 
 def _places(device: Device, moments: Values) -> Values:

@@ -15,7 +15,8 @@ from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
 from harness.workbench.profiles.inside import RED_FLAG
 from harness.workbench.profiles.memory import estimate_of
 from harness.workbench.profiles.op_times import comparable
-from harness.workbench.profiles.timeline import IMBALANCE
+from harness.workbench.profiles.reading import BARRIER
+from harness.workbench.profiles.timeline import IMBALANCE, SHORT
 
 # A finding that costs less than this share of the time is left out.
 _WORTH = 0.001
@@ -94,12 +95,27 @@ RULES = (
     Rule(
         name="idle between runs",
         query="""
-            select sum(idle), 'largest gap ' || (select in_words(max(seconds)) from gaps
-            join devices using (device)
-                where is_main and position = 'between') || ' of ' || sum(gaps) || ' between runs'
-            from part_times join devices using (device) where is_main and place = 4""",
+            select sum(seconds), 'longest ' || in_words(max(seconds)) || ' of ' || count(*) || ' between runs'
+            from pauses join devices using (device) where is_main and place = 'between runs'""",
         reason="waiting for the next program is waiting for the host (section 6)",
         remedy="prefetch input, dispatch ahead; `xprof steps` shows the host meanwhile",
+    ),
+    Rule(
+        name="idle outside steps",
+        query="""
+            select sum(seconds), 'longest ' || in_words(max(seconds)) || ' of ' || count(*) || ', '
+                || arg_max(place, seconds)
+            from pauses join devices using (device) where is_main and place != 'between runs'""",
+        reason="start and end of a capture cost no step (our rule)",
+        remedy="capture steps after a warm-up; for the start itself, see the host in `xprof gaps`",
+    ),
+    Rule(
+        name="waiting for other chips",
+        query=f"""
+            select sum(seconds), 'longest ' || in_words(max(seconds)) || ' on ' || arg_max(label, seconds)
+            from waits w join devices using (device) where is_main and w.name = '{BARRIER}'""",
+        reason="a program with collectives begins when all its chips are there (our rule)",
+        remedy="find what makes the other chips late; `xprof gaps` lists the waits by device",
     ),
     Rule(
         name="useless work",
@@ -186,17 +202,19 @@ _FINDING_TABLES = (
         title="Findings, the costliest first",
         columns="finding!;seconds=costs;share=of the time;evidence",
         query=f"""
-            select finding, seconds, seconds / whole as share, evidence from findings, whole
-            where seconds > {_WORTH} * whole order by seconds desc, place""",
+            select finding, seconds, seconds / elapsed as share, evidence from findings, elapsed
+            where seconds > {_WORTH} * elapsed order by seconds desc, place""",
         facts=f"""
-            select nullif(count(*) filter (seconds > 0 and seconds <= {_WORTH} * whole), 0) as small,
-                any_value(on_devices) as devices, case when max(seconds) > {_ALL_THAT_COUNTS} * any_value(whole)
-                    then max(seconds) / any_value(whole) end as most, arg_max(finding, seconds) as first
-            from findings, whole, step_counts""",
+            select nullif(count(*) filter (seconds > 0 and seconds <= {_WORTH} * elapsed), 0) as small,
+                any_value(on_devices) as devices, case when max(seconds) > {_ALL_THAT_COUNTS} * any_value(elapsed)
+                    then max(seconds) / any_value(elapsed) end as most, arg_max(finding, seconds) as first,
+                (select devices from unrecorded) as short
+            from findings, elapsed, step_counts""",
         notes=(
             "{most:%} of the time is {first}: nothing else matters until that is smaller.",
-            "Seconds are summed over {devices}; shares are of the time of operations; two findings may count the "
-            "same seconds.",
+            "Seconds are summed over {devices}; shares are of the time from the first operation to the last; two "
+            "findings may count the same seconds.",
+            f"{SHORT} This time is not looked at.",
             "Findings left out because they cost less than 0.1 % of the time: {small}.",
             "The link to the host is busy {link}.",
             SPANNED,
@@ -210,8 +228,8 @@ _FINDING_TABLES = (
         query=f"""
             select finding, what, says from (
                 select *, unnest(['rule', 'remedy']) as what, unnest([rule, remedy]) as says, unnest([1, 2]) as nth
-                from findings), whole
-            where seconds > {_WORTH} * whole order by seconds desc, place, nth""",
+                from findings), elapsed
+            where seconds > {_WORTH} * elapsed order by seconds desc, place, nth""",
         is_optional=True,
     ),
     Analysis(

@@ -26,9 +26,9 @@ _ACCESSES = {
 _HBM = 1
 
 
-# The two clocks agree on a duration if their values differ by at most this: rounding is 1 ns at most, a jump some ms
-# (v6e).
-_AGREE_PS = 1_000_000
+# The two clocks agree on a duration if their values differ by at most this, or by at most this part of it: rounding is
+# 1 ns at most, a jump 0.1 ms and more, and the clocks of a v6e drift by 10 to 18 millionths.
+_AGREE_PS, _DRIFT = 1_000_000, 50e-6
 
 
 class DeviceClock:
@@ -79,8 +79,8 @@ class DeviceClock:
     def _at(self, adjusted_ps: int) -> int:
         """The moment by the device's clock, measured from the nearest beginning or end of an operation.
 
-        If both clocks agree on the time between the two ends around it, the distance from the nearest end is measured
-        by the adjusted clock; otherwise it is taken as 0.
+        The distance is that by the adjusted clock, which is all there is before the first operation and after the last.
+        Between two ends on whose distance the clocks disagree, it is unknown and taken as 0.
         """
         if self.spread_ps <= _AGREE_PS:
             return adjusted_ps
@@ -89,9 +89,10 @@ class DeviceClock:
         ends = [(int(adjusted[place]), int(device[place])) for place in (after, max(after - 1, 0))]
         nearest = min(ends, key=lambda end: abs(end[0] - adjusted_ps))
         (later, device_later), (earlier, device_earlier) = ends
-        jump = (later - earlier) - (device_later - device_earlier)
-        is_known = earlier < adjusted_ps < later and abs(jump) <= _AGREE_PS
-        return nearest[1] + (adjusted_ps - nearest[0] if is_known else 0)
+        jump = abs((later - earlier) - (device_later - device_earlier))
+        is_between = earlier < adjusted_ps < later
+        is_unknown = is_between and jump > max(_AGREE_PS, _DRIFT * (later - earlier))
+        return nearest[1] + (0 if is_unknown else adjusted_ps - nearest[0])
 
     def _sort(self) -> tuple[Values, Values]:
         if self._order is None:

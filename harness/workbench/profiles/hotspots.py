@@ -29,7 +29,8 @@ EXECUTED_NOTE = (
 
 def useful_note(database: Database, flops: float | None) -> str | None:
     """A sentence on the rate of the useful FLOPs (`flops` in one run); None if the FLOPs or the runs are not known."""
-    ((rate,),) = database.rows("select $flops * steps / nullif(whole, 0) from step_counts, whole", flops=flops)
+    query = "select $flops * any_value(steps) / nullif(sum(in_steps_seconds), 0) from step_counts, times"
+    ((rate,),) = database.rows(query, flops=flops)
     if flops is None or rate is None:
         return None
     counted = f"{decimal(flops, 'FLOP')} a run, {decimal(rate, 'FLOP/s')}"
@@ -41,17 +42,22 @@ OPS = Analysis(
     title="Time by HLO operation",
     columns="operation;category;self_seconds=self time;share;seconds=total;count=runs;mean_seconds=mean;"
     "flops_per_second=FLOP rate;bytes_per_second=bandwidth",
+    # The time of a half of an asynchronous operation is not the time in which its bytes move.
     query="""
         select name, case category when '' then class else category end, self_seconds, share, seconds, count,
             self_seconds / count, flops * count / nullif(self_seconds, 0),
-                bytes_accessed * count / nullif(self_seconds, 0)
+            case when half = '' then bytes_accessed * count / nullif(self_seconds, 0) end
         from times order by rank""",
     rows="operations",
-    facts="select whole, on_devices as devices, uncounted from step_counts, whole",
+    facts="""
+        select whole, on_devices as devices, uncounted,
+            (select bool_or(half != '' and bytes_accessed > 0) from times) as halves
+        from step_counts, whole""",
     more=lambda database, words: {"useful": useful_note(database, words["useful_flops"])},
     notes=(
         "All operations together: {whole:s} of self time, summed over {devices}.{cut}",
         EXECUTED_NOTE,
+        "Starts and ends of asynchronous operations have no bandwidth: their bytes move between the two.{halves:?}",
         "{useful}",
         UNCOUNTED_NOTE,
     ),
@@ -219,7 +225,10 @@ def segments(framework_name: str) -> tuple[str, ...]:
     return tuple(part for part in (*parts, text[start:]) if part)
 
 
-_SHARE = "sum(self_seconds) as took, took / nullif(sum(took) over (), 0), took / any_value(steps), sum(count)"
+# Operations outside the steps take none of their time.
+_SHARE = """
+    sum(self_seconds) as took, took / nullif(sum(took) over (), 0), sum(in_steps_seconds) / any_value(steps),
+    sum(count)"""
 BREAKDOWN = (
     Analysis(
         name="classes",
@@ -229,8 +238,8 @@ BREAKDOWN = (
             select class, {_SHARE}, arg_min(name, rank) from times, step_counts group by 1
             order by took desc, list_position({list(CLASSES)}, class)""",
         facts=f"""
-            select any_value(on_devices) as devices, coalesce('; per step is the mean (' || any_value(what) || ': '
-                    || any_value(steps) || ')', '; the capture shows no steps') as per,
+            select any_value(on_devices) as devices, coalesce('; per step is the mean of what ran in steps ('
+                    || any_value(what) || ': ' || any_value(steps) || ')', '; the capture shows no steps') as per,
                 sum(self_seconds) filter (is_exponential) / nullif(sum(self_seconds), 0) as exponential,
                 case when exponential > {_EXPONENTIAL_LIMIT} then exponential end as exponentials,
                 sum(self_seconds) filter (class = 'data formatting') / nullif(sum(self_seconds), 0) as formatted,
@@ -260,12 +269,12 @@ BREAKDOWN = (
         title="Mixture-of-experts layers",
         columns="kernel;count=runs;step_count=per step and device:;layers;self_seconds=self time",
         query=f"""
-            select experts, sum(count), sum(count) / any_value(steps) as each,
+            select experts, sum(count), sum(in_steps_count) / any_value(steps) as each,
                 each / case experts when 'GMM' then {_GMMS} else {_TGMMS} end, sum(self_seconds)
             from times, step_counts where experts is not null group by 1 order by 1""",
         facts=f"""
-            select sum(count) filter (experts = 'GMM') / {_GMMS} as gmm,
-                sum(count) filter (experts = 'TGMM') / {_TGMMS} as tgmm,
+            select sum(in_steps_count) filter (experts = 'GMM') / {_GMMS} as gmm,
+                sum(in_steps_count) filter (experts = 'TGMM') / {_TGMMS} as tgmm,
                 gmm != tgmm and any_value(steps) > 0 as differ,
                 any_value(steps) is null as unknown
             from times, step_counts""",

@@ -12,7 +12,7 @@ from harness.workbench.profiles.database import database_of
 from harness.workbench.profiles.hotspots import EXECUTED_NOTE, useful_note
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
 from harness.workbench.profiles.reading import sources
-from harness.workbench.profiles.timeline import MARK_STEPS, host_transfers
+from harness.workbench.profiles.timeline import MARK_STEPS, SHORT, host_transfers
 from harness.workbench.tables import columns, table
 
 _NO_DEVICE = (
@@ -37,7 +37,7 @@ _SAME_TIME = 1.01
 
 _DEVICES = Analysis(
     name="devices",
-    title="{name}: {length} ms captured",
+    title="{name}: {length:s} captured",
     columns="device;host;kind;steps:count;step_seconds=step;shortest_step_seconds=shortest;"
     "longest_step_seconds=longest;busy_seconds=busy;idle_fraction=idle;operations:count;executions:count",
     query="""
@@ -51,14 +51,22 @@ _DEVICES = Analysis(
         left join of_work using (device)
         where is_main order by device""",
     facts="""
-        select printf('%.3f', 1e3 * max(end_seconds)) as length, count(distinct device) as count,
+        select greatest(max(end_seconds), (select max(end_seconds) from runs), (select max(end_seconds) from steps),
+                (select max(end_seconds) from host)) as length, count(distinct device) as count,
             case when count(distinct device) > 1 then 's' else '' end as many,
-            arg_min(what, device) is null as unmarked, arg_min(what, device) as what
+            arg_min(what, device) is null as unmarked, arg_min(what, device) as what,
+            (select devices from unrecorded) as short,
+            (select sum(g.seconds) filter (not (g.start_seconds + g.end_seconds) / 2
+                    between l.start_seconds and l.end_seconds) / nullif(sum(g.seconds), 0)
+                from gaps g join loops l using (device) join devices d using (device)
+                where d.is_main and position = 'between') as outside
         from work left join (select device, any_value(what) as what from steps group by 1) using (device)
         where is_main""",
     notes=(
         "{hosts} host{plural}, {count} device{many}; idle: between a device's first operation and its last, see "
         "`xprof gaps`.",
+        "{outside:%} of the idle time is before the first step or after the last.",
+        f"{SHORT} Steps there are timed by the profiler's clock, which may jump.",
         "Steps: {what}.",
         f"Steps are not marked. {MARK_STEPS}{{unmarked:?}}",
         "{left_out}",

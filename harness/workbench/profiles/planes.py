@@ -9,7 +9,6 @@ from harness.workbench.profiles.database import Database, Row, database_of, made
 from harness.workbench.profiles.reading import spaces
 
 _PICOSECONDS = 1e12
-_WAITS = "XLA TraceMe"
 # The number of events of a line that are looked at for the names of their statistics.
 _LOOKED_AT = 200
 
@@ -55,21 +54,6 @@ def lines_table(database: Database) -> Iterator[Row]:
                 start = None if line.start_ps is None else (line.start_ps - zero) / _PICOSECONDS
                 counts = len(line.events), line.unnamed_events
                 yield host, plane.name, line.name, *counts, start, has_own, ", ".join(names)
-
-
-@made_on_demand("""core_waits: a wait of a TPU's core before a program, as its line `XLA TraceMe` records it
-    device INTEGER         of devices
-    name VARCHAR           barrier-cores (for the cores that the program communicates with), dependency-wait (for data)
-    seconds DOUBLE         how long it lasted, by the profiler's clock
-""")
-def core_waits_table(database: Database) -> Iterator[Row]:
-    numbers = {(host, name): number for number, host, name in database.rows("select device, host, name from devices")}
-    for host, space in spaces(database.capture):
-        for plane in space.planes:
-            number = numbers.get((host, plane.name.removeprefix("/device:")))
-            for line in plane.lines if number is not None else ():
-                if line.name == _WAITS:
-                    yield from ((number, event.of.name, event.duration_ps / _PICOSECONDS) for event in line.events)
 
 
 _PLANES = Analysis(

@@ -35,6 +35,11 @@ HOST_PLANE, _METADATA = "/host:CPU", "/host:metadata"
 _ENVIRONMENT = "Task Environment"
 _ABOUT_THE_CAPTURE = (_METADATA, _ENVIRONMENT)
 OPS_LINE, _ASYNC_OPS, MODULES_LINE, _STEPS = "XLA Ops", "Async XLA Ops", "XLA Modules", "Steps"
+# The line of a TPU's runtime, and its events that are waits: for the other chips of a program with collectives, and for
+# what a program needs. A v6e shows both between the start of a program and its first operation.
+_RUNTIME = "XLA TraceMe"
+BARRIER = "barrier-cores"
+_WAITS = (BARRIER, "dependency-wait")
 # The lines of a TPU's plane that make operations, modules and steps.
 KNOWN_LINES = (OPS_LINE, _ASYNC_OPS, MODULES_LINE, _STEPS)
 _STREAM = "Stream #"
@@ -213,8 +218,9 @@ class _Host:
                 f"{name}: drawn by the simulator: {quantity(len(simulated), 'line')} (units, transfers, stalls; "
                 f"{quantity(events, 'event')}), shown by the trace viewer and in the table `lanes` of `xprof sql`"
             )
-        if self._unread_lines:
-            yield f"{name}: lines of devices that are not read: {_count_words(self._unread_lines)}"
+        # A line may have no event, or only such as are read.
+        if lines := +self._unread_lines:
+            yield f"{name}: lines of devices that are not read: {_count_words(lines)}"
         unnamed = sum(line.unnamed_events for plane in self._space.planes for line in plane.lines)
         if unnamed:
             yield f"{name}: {quantity(unnamed, 'event')} of a kind that the file does not describe"
@@ -224,8 +230,8 @@ class _Host:
             most = max(self._clocks, key=lambda device: self._clocks[device])
             spread = seconds(self._clocks[most] / _PICOSECONDS)
             yield (
-                f"{name}: the profiler's clock jumps relative to the devices' own, by {spread} in all on {most}. "
-                "Devices are placed by their own clock; events of the host may be off by as much"
+                f"{name}: the profiler's clock jumps relative to the devices' own, within a range of {spread} on "
+                f"{most}. Devices are placed by their own clock; events of the host may be off by as much"
             )
         if self._modules.not_understood:
             unread = quantity(self._modules.not_understood, "module")
@@ -238,7 +244,8 @@ class _Host:
         lines = {_SPARSE.get(line.name, line.name): line for line in plane.lines}
         for kind, line in lines.items():
             if kind not in KNOWN_LINES:
-                self._unread_lines[kind] += sum(1 for _ in self._events_in_time(line))
+                events = self._events_in_time(line)
+                self._unread_lines[kind] += sum(kind != _RUNTIME or event.of.name not in _WAITS for event in events)
         for event in self._events_in_time(lines.get(MODULES_LINE)):
             program = event.stats.get("program_id", event.of.stats.get("program_id"))
             self._modules.learn(_name(event))
@@ -273,6 +280,7 @@ class _Host:
             executions=tuple(serial.executions(self._zero_ps)),
             asynchronous=executions.sorted_by_start(map(beside, self._events_in_time(lines.get(_ASYNC_OPS)))),
             modules=periods(MODULES_LINE),
+            waits=tuple(wait for wait in periods(_RUNTIME) if wait.name in _WAITS),
             steps=periods(_STEPS),
             # Numbered while the executions are read.
             operations=tuple(operations),

@@ -42,3 +42,22 @@ def shared_seconds(first: Spans, second: Spans) -> float:
     """Seconds that both of two sets of merged spans cover."""
     both = merge(np.r_[first[0], second[0]], np.r_[first[1], second[1]])
     return length(first) + length(second) - length(both)
+
+
+def meet(merged: Spans, start: float, end: float) -> bool:
+    """True if merged spans share more time with that between two moments than rounding explains."""
+    return within(merged, start, end) > LEAST
+
+
+def without(parts: Spans, cut: Spans) -> tuple[Values, Values, Values]:
+    """What is left of spans without the merged spans `cut`: starts, ends, and the number of the span of each part."""
+    starts, ends = parts
+    low, high = np.searchsorted(cut[1], starts, "right"), np.searchsorted(cut[0], ends)
+    left: list[tuple[float, float, int]] = []
+    for at in np.flatnonzero(low < high):
+        opens, closes = np.r_[starts[at], cut[1][low[at] : high[at]]], np.r_[cut[0][low[at] : high[at]], ends[at]]
+        left += [(*part, int(at)) for part in zip(opens, closes, strict=True) if part[1] > part[0] + LEAST]
+    whole, cut_up = np.flatnonzero(low >= high), np.array(left).reshape(-1, 3)
+    numbers = np.r_[whole, cut_up[:, 2].astype(int)]
+    order = np.argsort(numbers, kind="stable")
+    return np.r_[starts[whole], cut_up[:, 0]][order], np.r_[ends[whole], cut_up[:, 1]][order], numbers[order]

@@ -7,6 +7,7 @@ from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import database_of
 from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
 from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_tables
+from harness.workbench.profiles.reading import BARRIER
 from harness.workbench.profiles.views import EDGE_STEPS, FEWEST_STEPS, meets, overlap_of
 
 # If kernels fill more than this share of a run, idle time between operations says little about how busy the units are.
@@ -16,6 +17,7 @@ _MOSTLY = _MOST = 0.5
 # 10 %.
 IMBALANCE, _INPUT = 0.05, 0.10
 _HOST_ROWS = 5
+SHORT = "The capture lacks operations of {short}: their line ends before that of the runs, or has holes."
 MARK_STEPS = 'To mark steps, put each in jax.profiler.StepTraceAnnotation("train", step_num=n).'
 _NAME_FUNCTIONS = (
     "Functions of your own appear here by name if they are decorated with jax.profiler.annotate_function; blocks of "
@@ -31,7 +33,7 @@ _IDLE = Analysis(
         select label, part, seconds, idle, idle / nullif(seconds, 0) as fraction, gaps, kernels,
             case when fraction is null then 'nothing ran'
                 when place = 4 then case when fraction > {RED_FLAG} then 'host or input?' else 'fine' end
-                when place in (1, 3) then 'not counted'
+                when place = 5 then 'start or end: not counted' when place in (1, 3) then 'not counted'
                 when kernels > {_MOSTLY} and fraction <= {RED_FLAG} then
                     'unknown: kernels fill it; see inside them below'
                 when fraction < {EXCELLENT} then 'excellent' when fraction > {RED_FLAG} then 'red flag' else 'fair' end
@@ -39,8 +41,8 @@ _IDLE = Analysis(
     facts=f"""
         select case when max(steps) >= {FEWEST_STEPS} then arg_min(what, device) end as what,
             case when max(steps) < {FEWEST_STEPS} then max(steps) end as few,
-            arg_min(what, device) as which, sum(runs) = 0 as no_runs
-        from (select d.device, count(distinct s.step) as steps, count(distinct r.run) as runs,
+            arg_min(what, device) as which, sum(runs) = 0 as no_runs, (select devices from unrecorded) as short
+        from (select d.device, count(distinct s.step) filter (s.is_recorded) as steps, count(distinct r.run) as runs,
                 coalesce(any_value(s.what), 'neither steps nor module runs') as what
             from devices d left join steps s using (device) left join runs r using (device) where is_main
             group by 1)""",
@@ -51,6 +53,7 @@ _IDLE = Analysis(
         f"Fill and drain are not shown separately: that needs {FEWEST_STEPS} steps, and the capture has {{few}} "
         "({which}).",
         "The capture shows no runs of modules, so the bubble fraction includes idle time of the host.{no_runs:?}",
+        f"{SHORT} This time counts neither as busy nor as idle.",
         "A Pallas kernel is one operation here. If kernels fill a run, a table below shows the time inside them; for "
         "an attempt, `ratchet.sh show N` shows it.",
         "{hint}",
@@ -176,6 +179,24 @@ _PATTERNS = Analysis(
     ),
 )
 GAPS = (_IDLE, _LARGEST, _PATTERNS)
+# Waits shorter than this together are left out: a v6e records one of some ns before every run.
+_SHORTEST_WAIT = 1e-6
+_RUNTIME_WAITS = Analysis(
+    name="runtime_waits",
+    title="Waits before programs",
+    columns="device;wait!;module;count;seconds=time;longest_seconds=longest",
+    query=f"""
+        select label, case w.name when '{BARRIER}' then 'for the other chips' else 'for what it needs' end || ' ('
+            || w.name || ')', module, count(*), sum(seconds) as took, max(seconds)
+        from waits w join devices using (device) where is_main
+        group by device, label, w.name, module having took >= {_SHORTEST_WAIT} order by took desc, device""",
+    notes=(
+        "As the runtime records them (XLA TraceMe), by the profiler's clock. A program with collectives begins when "
+        "all its chips are there: a device that waits long is early, the others are late. Waits for other chips are "
+        "not counted as idle time.",
+    ),
+    is_optional=True,
+)
 
 # A program whose steps wait for the host's memory for longer than all else takes cannot hide these waits behind work.
 HOST_FACTS = """
@@ -229,7 +250,7 @@ def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ..
     ((kernels, is_tpu),) = database.rows(query)
     is_silent = is_tpu and kernels and not capture.is_simulated and not database.rows("from insides limit 1")
     inside = inside_tables(capture) if kernels and kernels > _MOSTLY else ()
-    idle = tables(capture, GAPS, top=top, hint=_NO_ROWS if is_silent else None)
+    idle = tables(capture, (*GAPS, _RUNTIME_WAITS), top=top, hint=_NO_ROWS if is_silent else None)
     return (*idle, *host_transfers(capture), *inside)
 
 
@@ -244,11 +265,14 @@ STEPS = (
             select label, count, median_seconds, least, most, spread, own_seconds, idle_fraction
             from step_summary order by device""",
         facts=f"""
-            select what, case when what not like 'steps marked%' then ' {MARK_STEPS}' else '' end as marks
+            select what, case when what not like 'steps marked%' then ' {MARK_STEPS}' else '' end as marks,
+                (select devices from unrecorded) as short
             from step_median""",
         notes=(
             "Steps: {what}.{marks} Own work is the median without collectives: devices that wait for each other take "
             "equally long, whatever their share of the work.",
+            f"{SHORT} Steps without operations are timed by the profiler's clock, which may jump; their spread, own "
+            "work and idle time are unknown.",
         ),
         empty=_NO_STEPS,
     ),
@@ -271,8 +295,9 @@ STEPS = (
                 union all
                 select 4, 'idle in a step, on the device where it is largest', max(idle_fraction), {_INPUT},
                     'input pipeline or host' from step_summary)
-            select what, value, most, case when value is null then 'unknown: only one value' when value > most then bad
-                else 'fine' end
+            select what, value, most, case when value > most then bad when value is not null then 'fine'
+                when (select devices from unrecorded) is not null then 'unknown: operations are missing'
+                else 'unknown: only one value' end
             from checks where (select count(*) from step_summary) > 0 order by at_""",
         notes=(
             f"Spread = (longest - shortest) / median. Limits: {IMBALANCE:.0%} between devices (protocol, section 6), "
@@ -301,12 +326,15 @@ STEPS = (
             select name, thread, seconds, seconds / (select sum(end_seconds - start_seconds) from together) from took
             where seconds > 0 order by seconds desc, name limit {_HOST_ROWS}""",
         facts="""
-            select idle, idle is null as stepless, idle <= 0 as never, $is_simulated as hostless
+            select idle, not has_steps as stepless, has_steps and idle is null as short, idle <= 0 as never,
+                $is_simulated as hostless
             from (select coalesce(sum(end_seconds - start_seconds), 0)
-                / (select arg_min(seconds, device) from step_summary) as idle from together)""",
+                / (select arg_min(seconds, device) from step_summary where recorded_seconds > 0) as idle,
+                (select count(*) from step_summary) > 0 as has_steps from together)""",
         notes=("Idle on all devices in the steps: {idle:%} of their time.", f"{_NAME_FUNCTIONS}."),
         empty=(
             f"{_NO_STEPS}{{stepless:?}}",
+            "the capture lacks the operations of all steps{short:?}",
             "at no time in the steps are all devices idle{never:?}",
             "a simulated capture has no host{hostless:?}",
             "the capture has no host events in the idle time: trace the host as well (host_tracer_level 1 or 2)"

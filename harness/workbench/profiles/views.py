@@ -46,15 +46,16 @@ create view busy_times as
     select device, sum(end_seconds - start_seconds) as busy, max(end_seconds) - min(start_seconds) as span
     from busy where of = 'everything' group by 1;
 create view step_median as
-    select median(seconds) as seconds, count(*) as steps, arg_min(what, device) as what
+    select median(seconds) as seconds, count(*) filter (is_recorded) as steps, arg_min(what, device) as what
     from steps join devices using (device) where is_main;
 create view times as
     with summed as (
         select min(operation) as operation, count(*) as count, round(sum(seconds), 12) as seconds,
-            round(sum(self_seconds), 12) as self_seconds
+            round(sum(self_seconds), 12) as self_seconds, count(step) as in_steps_count,
+            round(coalesce(sum(self_seconds) filter (step is not null), 0), 12) as in_steps_seconds
         from executions e join operations o using (operation) join devices d using (device)
         where e.line = 'serial' and d.is_main group by o.module, o.name
-    ) select o.*, count, seconds, self_seconds, self_seconds / count as mean_seconds,
+    ) select o.*, count, seconds, self_seconds, in_steps_count, in_steps_seconds, self_seconds / count as mean_seconds,
         -- The time that FLOPs and bytes of one run need at the devices' peaks; NULL if not known. For a kernel whose
         -- FLOPs nobody counted, the bytes alone are no roofline.
         case when class not in ('communication', 'memory transfer', 'control flow')
@@ -103,14 +104,41 @@ create view whole as
     select sum(self_seconds) as whole,
         sum(self_seconds) filter (is_kernel and flops is null) / nullif(whole, 0) as uncounted
     from times;
+create view elapsed as
+    select whole + (select coalesce(sum(span - busy), 0) from busy_times join devices using (device) where is_main)
+        as elapsed
+    from whole;
 create view step_counts as
     select case when min(steps) > 0 then sum(steps) end as steps, min(what) as what, count(*) as devices,
         case count(*) when 1 then 'one device' else count(*) || ' devices' end as on_devices
     from (
-        select d.device, count(s.step) as steps, arg_min(s.what, s.step) as what
+        select d.device, count(s.step) filter (s.is_recorded) as steps, arg_min(s.what, s.step) as what
         from devices d left join steps s using (device) where d.is_main group by d.device);
 """
 _TIMELINE_SQL = f"""
+create view loops as
+    select device, min(start_seconds) as start_seconds, max(end_seconds) as end_seconds
+    from steps group by 1 having count(*) > 1;
+create view pauses as
+    with between_spans as (
+        select device, end_seconds as start_seconds,
+            lead(start_seconds) over (partition by device order by start_seconds) as end_seconds from spans)
+    select p.device, p.start_seconds, p.end_seconds - p.start_seconds as seconds, p.end_seconds,
+        case when l.device is null then 'between runs' when p.end_seconds <= l.start_seconds + 5e-13
+            then 'before the first step' when p.start_seconds >= l.end_seconds - 5e-13 then 'after the last step'
+            else 'between runs' end as place
+    from between_spans p left join loops l using (device) where p.end_seconds is not null;
+create view extents as
+    with paused as (
+        select device, sum(seconds) filter (place = 'between runs') as loop_idle,
+            count(*) filter (place = 'between runs') as loop_pauses,
+            sum(seconds) filter (place != 'between runs') as other_idle,
+            count(*) filter (place != 'between runs') as other_pauses
+        from pauses group by 1)
+    select device, max(s.end_seconds) - min(s.start_seconds) as all_,
+        greatest(0, least(any_value(l.end_seconds), max(s.end_seconds)) - any_value(l.start_seconds)) as in_loop,
+        any_value(columns(paused.* exclude (device)))
+    from spans s left join loops l using (device) join paused using (device) group by device;
 create view part_times as
     -- Each part of a device's time as the spans of which it consists; idle time between runs lies in no span.
     with parts as (
@@ -121,11 +149,12 @@ create view part_times as
         from (select s.device, s.start_seconds, s.end_seconds,
                 case when number < {EDGE_STEPS} then 'fill' when number >= total - {EDGE_STEPS} then 'drain'
                     else 'steady' end as part
-            from steps s join (select device, count(*) as total from steps group by 1) t using (device)
-            where total >= {FEWEST_STEPS}) s
+            from steps s join (
+                select device, count(*) as total from steps where is_recorded group by 1) t using (device)
+            where total >= {FEWEST_STEPS} and is_recorded) s
         join (select device, unnest([1, 2, 3]) as place, unnest(['fill', 'steady', 'drain']) as part,
                 unnest([{EDGE_STEPS}, count(*) - {2 * EDGE_STEPS}, {EDGE_STEPS}]) as number
-            from steps group by device) p using (device, part)
+            from steps where is_recorded group by device) p using (device, part)
         join spans w on w.device = s.device and {meets("s", "w")}),
     part_idle as (
         select p.device, p.place, p.part, sum({overlap_of("p", "g")}) as idle, count(*) as gaps
@@ -139,23 +168,26 @@ create view part_times as
     from parts left join part_idle using (device, place, part) left join part_kernels using (device, place, part)
     group by all
     union all
-    select device, 4, 'between runs', max(end_seconds) - min(start_seconds),
-        max(end_seconds) - min(start_seconds) - sum(end_seconds - start_seconds), count(*) - 1, null
-    from spans group by device having count(*) > 1;
+    -- If there are steps, the time from the first to the last counts, as far as operations are recorded.
+    select device, 4, 'between runs', coalesce(in_loop, all_), coalesce(loop_idle, 0), coalesce(loop_pauses, 0), null
+    from extents
+    union all
+    select device, 5, 'outside steps', all_ - in_loop, other_idle, other_pauses, null
+    from extents where in_loop is not null and other_pauses > 0;
 create view step_times as
     select s.*, label,
-        (select coalesce(sum({overlap_of("s", "b")}), 0) from busy b
-            where b.device = s.device and b.of = 'own' and {meets("s", "b")}) as own_seconds,
-        (select coalesce(sum({overlap_of("s", "g")}), 0) from gaps g
-            where g.device = s.device and {meets("s", "g")}) as idle_seconds
+        case when is_recorded then (select coalesce(sum({overlap_of("s", "b")}), 0) from busy b
+            where b.device = s.device and b.of = 'own' and {meets("s", "b")}) end as own_seconds,
+        case when is_recorded then (select coalesce(sum({overlap_of("s", "g")}), 0) from gaps g
+            where g.device = s.device and {meets("s", "g")}) end as idle_seconds
     from steps s join devices using (device) where is_main;
 create view host_links as
     select device, direction, sum(p.count)::bigint as count, sum(bytes) as bytes, sum(p.seconds) as busy_seconds,
         sum(p.waited_seconds) as waited_seconds,
         sum(bytes) filter (ends_in_wait) / nullif(sum(p.seconds) filter (ends_in_wait), 0) as bytes_per_second,
         (select sum({overlap_of("s", "q")}) from steps s join host_spans q on q.device = s.device and {meets("s", "q")}
-            where s.device = p.device and q.direction = p.direction)
-            / (select sum(seconds) from steps s where s.device = p.device) as step_fraction
+            where s.device = p.device and q.direction = p.direction and is_recorded)
+            / (select sum(seconds) from steps s where s.device = p.device and is_recorded) as step_fraction
     from host_spans p group by device, direction;
 create view host_bound as
     with by_step as (
@@ -164,7 +196,7 @@ create view host_bound as
                 where w.step = s.step and w.is_host_transfer and w.half = 'done') as waited,
             (select coalesce(max(sum_), 0) from (select sum({overlap_of("s", "q")}) as sum_ from host_spans q
                 where q.device = s.device and q.ends_in_wait and {meets("s", "q")} group by q.direction)) as longest
-        from steps s join devices using (device) where is_main)
+        from steps s join devices using (device) where is_main and is_recorded)
     select sum(waited) as waited_seconds, sum(seconds - waited) as other_seconds, sum(seconds) as seconds,
         least(waited_seconds, other_seconds) as hiding_seconds,
         sum(greatest(0, least(waited, seconds - longest))) as both_ways_seconds,
@@ -173,17 +205,29 @@ create view host_bound as
 create view step_summary as
     select device, label, count(*) as count, median(seconds) as median_seconds, min(seconds) as least,
         max(seconds) as most,
-        case when count(*) > 1 then (max(seconds) - min(seconds)) / nullif(median(seconds), 0) end as spread,
-        median(own_seconds) as own_seconds, sum(idle_seconds) / sum(seconds) as idle_fraction, sum(seconds) as seconds
+        -- A step without operations is timed by the profiler's clock, which may jump.
+        count(*) filter (is_recorded) as recorded, sum(seconds) filter (is_recorded) as recorded_seconds,
+        case when recorded > 1 then (max(seconds) filter (is_recorded) - min(seconds) filter (is_recorded))
+            / nullif(median(seconds) filter (is_recorded), 0) end as spread,
+        median(own_seconds) as own_seconds, sum(idle_seconds) / nullif(recorded_seconds, 0) as idle_fraction,
+        sum(seconds) as seconds
     from step_times group by 1, 2 having sum(seconds) > 0;
+create view unrecorded as
+    select string_agg(label || ' in ' || count || ' of ' || runs || ' runs', ', ' order by device) as devices
+    from (
+        select device, label, count(*) filter (not is_recorded) as count, count(*) as runs
+        from runs join devices using (device) where is_main group by 1, 2)
+    where count > 0;
 create view together as
     -- The time in steps in which all devices are idle: as many idle times overlap as there are devices.
     with edges as (
         select greatest(s.start_seconds, g.start_seconds) as at_, 1 as change
-        from steps s join step_summary using (device) join gaps g on g.device = s.device and {meets("s", "g")}
+        from step_times s join step_summary using (device) join gaps g on g.device = s.device and {meets("s", "g")}
+        where is_recorded
         union all
         select least(s.end_seconds, g.end_seconds), -1
-        from steps s join step_summary using (device) join gaps g on g.device = s.device and {meets("s", "g")}),
+        from step_times s join step_summary using (device) join gaps g on g.device = s.device and {meets("s", "g")}
+        where is_recorded),
     levels as (
         select at_, sum(sum(change)) over (order by at_) as level, lead(at_) over (order by at_) as until
         from edges group by at_)
@@ -219,7 +263,8 @@ VIEWS_SQL = _BASIC_SQL + _TIMELINE_SQL + _CHAINS_SQL
 VIEWS = {
     "work": "serial executions with the columns of their operation, and label and is_main of their device",
     "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs; mean_seconds of "
-    "one run, its least_seconds at the peaks, bound (compute or memory) and ratio of the two; rank; share of the time",
+    "one run; in_steps_count and in_steps_seconds of the runs in steps; least_seconds at the peaks, bound (compute or "
+    "memory) and ratio of the two; rank; share of the time",
     "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
     "host_spans": "time without a break in which transfers of one direction, from or to the host, were under way; "
     "ends_in_wait if the device waited for the last of them, so that the link was at work until the end",
@@ -229,14 +274,19 @@ VIEWS = {
     "the most that prefetching, or all transfers and all else at once, can save",
     "peaks": "one row: peak FLOP/s and HBM bytes/s of one device, as the capture states, and the number of devices",
     "busy_times": "busy seconds of each device, and the span from its first operation to its last",
-    "step_median": "one row: the median time of the main devices' steps, their number, and what a step is",
+    "step_median": "one row: the median time of the main devices' steps, how many show operations, what a step is",
     "part_times": "idle time, and share in kernels, of each part of a device's time: all runs, fill, steady, drain, "
-    "between runs",
+    "between runs (if there are steps, from the first to the last), outside steps",
+    "loops": "the time of each device from its first step to its last, if there are several",
+    "pauses": "times in which a device has no program: between runs, before the first step, after the last step",
+    "extents": "the time and pauses of each device as a whole, from its first step to its last, and outside of these",
     "step_times": "the steps of the main devices with their own work, without collectives, and their idle time",
     "step_summary": "one row a device: its steps, their median, spread, own work and idle fraction",
+    "unrecorded": "one row: the devices whose operations the capture lacks in some runs; NULL if there are none",
     "together": "spans of the steps in which all devices are idle",
     "unfused": "chains of elementwise operations over one large array: bytes now and in one pass, seconds saved",
     "whole": "one row: the self time of all operations, and the share of it in kernels without a FLOP count",
+    "elapsed": "one row: the self time of all operations and the time in which a device had none to run",
     "step_counts": "one row: the number of steps of all devices (NULL if a device shows none), what a step is, the "
     "number of devices",
 }

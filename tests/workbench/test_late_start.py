@@ -1,0 +1,113 @@
+"""Waits for other chips, idle time outside the steps, and operations that the capture lacks."""
+
+from pathlib import Path
+
+import pytest
+from analyses import by, gaps_and_inside, named, overview, rows, steps_table
+from capture_examples import late_start, run_folder, serialized
+
+from harness.records import Capture
+from harness.workbench.profiles import diagnosis, hotspots, reading
+from harness.workbench.profiles.analysis import tables
+from harness.workbench.profiles.database import database_of
+
+US = 1e-6
+
+
+def read(folder: Path, recorded: int) -> Capture:
+    return reading.read([run_folder(folder, f"recorded-{recorded}", serialized(late_start(recorded)))])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    return read(tmp_path_factory.mktemp("late"), 6)
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    return read(tmp_path_factory.mktemp("late"), 2)
+
+
+def test_a_run_begins_with_its_wait_whatever_the_clocks_drift(whole: Capture) -> None:
+    lengths = {
+        device.name: [run.seconds for run in device.modules if run.name == "jit_psum(1)"] for device in whole.devices
+    }
+    assert lengths["TPU:0"] == pytest.approx([50.5 * US, 50.5 * US], rel=1e-4)
+    assert lengths["TPU:1"] == pytest.approx([3_050 * US, 450 * US], rel=1e-4)
+    assert [run.seconds for run in whole.devices[1].modules[2:]] == pytest.approx([1_000 * US] * 6, rel=1e-4)
+
+
+def test_waits_are_listed_by_device_and_are_not_idle(whole: Capture) -> None:
+    shown = named(gaps_and_inside(whole))
+    (row,) = rows(shown["runtime_waits"])[:1]
+    assert (row["device"], row["wait"], row["module"]) == (
+        "TPU:1", "for the other chips (barrier-cores)", "jit_psum(1)"
+    )  # fmt: skip
+    assert row["count"] == 2
+    assert (row["seconds"], row["longest_seconds"]) == pytest.approx((3_400 * US, 3_000 * US), rel=1e-4)
+    inside = {row["device"]: row["idle_seconds"] for row in rows(shown["idle"]) if row["part"] == "all runs"}
+    assert inside == pytest.approx({"TPU:0": 5 * US, "TPU:1": 5 * US}, rel=0.01)
+    assert not any("XLA TraceMe" in sentence for sentence in whole.left_out)
+
+
+def test_the_start_is_no_idle_time_of_the_steps(whole: Capture) -> None:
+    found = {row["finding"]: row for row in rows(named(diagnosis.diagnose(whole))["findings"])}
+    assert "idle between runs" not in found
+    # Between the first sum and the first step, on both devices, without the second sum and the waits before it.
+    outside = found["idle outside steps"]
+    waits = 3_000 + 400 + 0.5 + 0.5
+    assert outside["seconds"] == pytest.approx((2 * (390_000 - 2 * 50) - 400.5) * US, rel=1e-4)
+    assert "before the first step" in outside["evidence"]
+    assert found["waiting for other chips"]["seconds"] == pytest.approx(waits * US, rel=1e-3)
+    assert found["waiting for other chips"]["evidence"] == "longest 3.000 ms on TPU:1"
+    idle = [row for row in rows(named(gaps_and_inside(whole))["idle"]) if row["part"] == "outside steps"]
+    assert {row["verdict"] for row in idle} == {"start or end: not counted"}
+    assert sum(row["idle_seconds"] for row in idle) == pytest.approx(outside["seconds"])
+
+
+def test_shares_are_of_the_time_that_the_overview_calls_idle_or_busy(whole: Capture) -> None:
+    found = {row["finding"]: row for row in rows(named(diagnosis.diagnose(whole))["findings"])}
+    devices = rows(overview(whole)[0])
+    idle = sum(row["idle_fraction"] for row in devices) / 2
+    assert found["idle outside steps"]["share"] == pytest.approx(idle, rel=1e-3)
+    assert any("100.0% of the idle time is before the first step" in note for note in overview(whole)[0].notes)
+
+
+def test_what_ran_before_the_steps_is_no_part_of_them(whole: Capture) -> None:
+    per_step = by(named(tables(whole, hotspots.BREAKDOWN))["classes"], "class", "step_seconds")
+    assert per_step == pytest.approx({"communication": 0.0, "elementwise fusion": 1_000 * US})
+    (metrics,) = rows(named(diagnosis.diagnose(whole))["metrics"])
+    assert (metrics["hottest_operation"], metrics["hottest_seconds"]) == ("fusion.5", pytest.approx(1_000 * US))
+
+
+def test_a_capture_is_as_long_as_its_last_event(whole: Capture) -> None:
+    assert "600.000 ms captured" in overview(whole)[0].title
+
+
+def test_time_without_recorded_operations_is_neither_idle_nor_uneven(cut: Capture) -> None:
+    of_runs = "select device, count(*) filter (not is_recorded) as missing from runs group by 1 order by 1"
+    assert database_of(cut).rows(of_runs) == [(0, 4), (1, 4)]
+    lacks = "The capture lacks operations of TPU:0 in 4 of 8 runs, TPU:1 in 4 of 8 runs"
+    steps, variation, _ = steps_table(cut)
+    assert [row["count"] for row in rows(steps)] == [6, 6]
+    assert all(row["median_seconds"] == pytest.approx(1_000 * US, rel=1e-3) for row in rows(steps))
+    assert all(row["idle_fraction"] == pytest.approx(0, abs=1e-6) for row in rows(steps))
+    shown = named((*gaps_and_inside(cut), *diagnosis.diagnose(cut)))
+    assert any(lacks in note for note in steps.notes)
+    for name in ("idle", "findings"):
+        assert any(lacks in note for note in shown[name].notes), name
+    assert any(lacks in note for note in overview(cut)[0].notes)
+    found = by(shown["findings"], "finding", "share")
+    assert not found.keys() & {"idle between runs", "idle inside runs", "uneven steps"}
+    assert all(share < 1 for share in found.values())
+    assert rows(variation)[0]["verdict"] == "fine"
+
+
+def test_steps_without_any_operation_have_no_idle_time_and_no_spread(tmp_path: Path) -> None:
+    text = late_start(1)
+    capture = reading.read([run_folder(tmp_path, "one", serialized(text))])
+    steps, variation, host = steps_table(capture)
+    # The first step is the last with an operation, so that it may be incomplete.
+    assert [row["spread"] for row in rows(steps)] == [None, None]
+    assert "unknown: operations are missing" in variation.column("verdict")
+    assert host.why_empty

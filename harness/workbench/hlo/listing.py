@@ -143,10 +143,13 @@ def _host_sums(listed: Sequence[_ListedOperation]) -> list[str]:
     )
     total = sum(operation.seconds or 0.0 for operation in listed)
     chip = total - there - back
+    limit = ""
+    if max(there, back) > chip:
+        limit = f" The link is the limit: to start copies earlier hides at most {seconds(chip)}."
     return [
         f"Of these, {seconds(there)} are from the host, {seconds(back)} to the host, and {seconds(chip)} on the chip. "
         f"The three can work at the same time: {seconds(max(there, back, chip))} if all overlap, {seconds(total)} if "
-        "nothing does."
+        f"nothing does.{limit}"
     ]
 
 

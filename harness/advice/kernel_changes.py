@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from harness.records.search_state import ChangeKind
@@ -250,6 +251,16 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
         isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
     )
     return body[1:] if is_text else body
+
+
+def copied_from(lines: Sequence[str], others: Iterable[Sequence[str]]) -> Sequence[str]:
+    """The first of `others` that shares over half of the lines of both; () if none does."""
+    lines_here = {line for line in lines if line.strip()}
+    for other in others:
+        lines_there = {line for line in other if line.strip()}
+        if 2 * len(lines_here & lines_there) > max(len(lines_here), len(lines_there)):
+            return other
+    return ()
 
 
 def names_observation(hypothesis: str) -> bool:

@@ -1,9 +1,13 @@
 """The kind of each edit of a real kernel, and the edits that are several changes at once."""
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 
 from harness.advice.kernel_changes import (
     changed_constants,
+    copied_from,
     kinds_of_change,
     mixed_kinds,
     names_observation,
@@ -139,3 +143,16 @@ def test_a_hypothesis_with_and_without_an_observation(hypothesis: str) -> None:
     assert names_observation(hypothesis) == (hypothesis in NAMING)
     assert ("names no observation" in on_hypothesis(hypothesis)) == bool(on_hypothesis(hypothesis))
     assert bool(on_hypothesis(hypothesis)) == (hypothesis in VAGUE)
+
+
+def test_a_copy_of_a_package_file_changes_only_where_it_differs_from_the_file() -> None:
+    package = importlib.util.find_spec("jax.experimental.pallas.ops.tpu.flash_attention")
+    assert package is not None
+    text = Path(str(package.origin)).read_text()
+    edited = text.replace("jnp.exp(", "jnp.exp2(")
+    assert edited != text
+    # As it is for an added file that no package has.
+    assert len(mixed_kinds(kinds_of_change("", edited))) > 1
+    copied = copied_from(edited.splitlines(), [["another"], text.splitlines()])
+    assert kinds_of_change("\n".join(copied), edited) == ("body",)
+    assert copied_from(["one line"], [text.splitlines()]) == ()

@@ -12,7 +12,7 @@ from git import Repo
 from loop_fixtures import PROJECT, ratchet
 
 from harness import contest as contests
-from harness.candidate import Candidate, constants
+from harness.candidate import Candidate, constants, names
 from harness.errors import RatchetError
 from harness.loop import find_function, scaffold
 from harness.shell.main import main
@@ -20,6 +20,22 @@ from harness.shell.main import main
 pytestmark = pytest.mark.long
 
 FILES = ["prepare.py", "kernel.py", ".gitignore"]
+
+
+def test_the_page_has_the_sizes_of_every_template() -> None:
+    page = Path(PROJECT, "docs", "KERNELS.md").read_text()
+    table = page.partition("## Sizes of the templates")[2].partition("\n## ")[0]
+    rows = [re.findall(r"`([\w-]+)`", line) for line in table.splitlines()[4:] if line.startswith("|")]
+    stated = {
+        name: {word for word in row if word not in scaffold.templates()}
+        for row in rows
+        for name in row
+        if name in scaffold.templates()
+    }
+    needed = {
+        name: set(names(scaffold.text(name, "prepare.py"))) - {"OPERATION", "CHIP"} for name in scaffold.templates()
+    }
+    assert stated == needed
 
 
 def sets(**constants_: object) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import contest as contests
-from harness.advice.kernel_changes import changed_constants, kinds_of_change, on_change, on_constants
+from harness.advice.kernel_changes import changed_constants, copied_from, kinds_of_change, on_change, on_constants
 from harness.candidate import Candidate, Settings
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
@@ -128,11 +128,23 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
     if old is None or new is None:
         # A plain clone may lack a kernel, and these are only remarks.
         old = new = Candidate(text=b"")
-    words = [on_change(kinds_of_change(old.source, new.source))]
+    champion = history.attempt(ledger.place, attempt.champion.attempt)
+    words = [on_change(kinds_of_change(_with_copied_files(old, new, champion.evidence), new.source))]
     if attempt.sweep is None:
         # A search changes several constants on purpose, and its own report says so.
         words.append(on_constants(changed_constants(old.source, new.source)))
     return tuple(sentence for sentence in words if sentence)
+
+
+def _with_copied_files(old: Candidate, new: Candidate, evidence: Evidence) -> str:
+    """The text of `old`, with a package's files of which `new` has a copy: only changes of the copy count as changes.
+
+    `evidence` is that of `old`; it names the package's files, whose text counts only if it has not changed since.
+    """
+    packages = with_package_files(Candidate(text=b""), evidence)
+    added = (lines for name, lines in new.lines.items() if name not in old.files)
+    copied = ("\n".join(copied_from(lines, packages.values())) for lines in added)
+    return "\n".join((old.source, *filter(None, copied)))
 
 
 def hypothesis_of(message: str) -> str:

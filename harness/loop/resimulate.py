@@ -16,13 +16,16 @@ from harness.loop.bench import CHAMPION, Bench, Say
 from harness.records import NOMINAL, OTHER_WAY, Evidence, Failure, Policy, Resimulation
 from harness.units import quantity
 
+# A gain is simulated again under changes of each uncertain constant.
+_STAGE = "uncertain constants"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defender:
     """The champion: its evidence, its files, and the folders of `profile_data` that may hold its dumps.
 
-    Without dumps, `bench` compiles and simulates the champion, unchecked, into the first folder. `say` gets the
-    progress.
+    Without dumps, `bench` compiles and simulates the champion, unchecked, into the first folder. `say` gets the reason
+    if this fails.
     """
 
     evidence: Evidence
@@ -45,7 +48,7 @@ def resimulated(evidence: Evidence, work: str, defender: Defender | None) -> tup
     if not judging.is_simulated_gain(evidence, defender.evidence, policy, contest.chip):
         return ()
     began = time.monotonic()
-    defender.say("a gain: simulating champion and candidate again under changes of each uncertain constant")
+    defender.bench.progress(_STAGE, "start", 0.0)
     data = contest.directory / "profile_data"
     there = [other for other in defender.works if measuring.is_of(data / other, defender.candidate)]
     runs: tuple[Resimulation, ...] | Failure = ()
@@ -57,11 +60,11 @@ def resimulated(evidence: Evidence, work: str, defender: Defender | None) -> tup
         runs = _run(champion, data / work, contest, policy, evidence, defender.evidence)
         if not isinstance(runs, Failure) and _is_the_champion(runs, defender.evidence):
             break
+    changes = "failed" if isinstance(runs, Failure) else f"both programs, {quantity(len(runs) - 1, 'changed constant')}"
+    defender.bench.progress(_STAGE, changes, time.monotonic() - began)
     if isinstance(runs, Failure):
         defender.say(f"champion and candidate could not be simulated again: {runs.kind}: {runs.message}")
         return ()
-    duration = time.monotonic() - began
-    defender.say(f"both were simulated again under {quantity(len(runs) - 1, 'change')}, which took {duration:.1f} s")
     return runs
 
 

@@ -1,6 +1,6 @@
 """The state of the search for a faster kernel, computed from attempts and kernels without reading files.
 
-loop/when_to_stop.py decides whether the advice is to go on or to stop.
+loop/stop_advice.py decides whether the advice is to go on or to stop.
 """
 
 import re
@@ -12,7 +12,7 @@ from harness.candidate import Candidate, Settings
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.loop.untried_advice import TimedSettings, untried
-from harness.loop.when_to_stop import PLATEAU_ATTEMPTS, go_on_or_stop, last_hint
+from harness.loop.stop_advice import PLATEAU_ATTEMPTS, go_on_or_stop, last_hint
 from harness.records import TITLE_MOVES, Hint, Report, Row, Statement
 from harness.records.search_state import (
     ChangeKind,

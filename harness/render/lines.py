@@ -40,7 +40,7 @@ _MARKED: tuple[tuple[float, Style], ...] = ((0.2, "bad"), (0.05, "doubt"))
 
 
 def listing(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str) -> Iterator[Block]:
-    """The lines of kernel.py from the first to the last with cycles, then lines of other files and cycles of no line.
+    """The lines of kernel.py, from the first with cycles to the last, those of other files, and cycles without a line.
 
     `files` are the candidate's files and those of packages: the text of each line comes from there.
 

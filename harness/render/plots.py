@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
 from harness.records import Outcome
+from harness.render.colours import DARK, LIGHT
 from harness.render.contests import ContestRow
 from harness.render.layout import cut
-from harness.render.palette import DARK, LIGHT
 from harness.render.series import Entry, Group, Piece, PieceKind, pieces
 from harness.units import decimal, percent, seconds
 
-# Colours by their names (palette.py).
+# Colours by their names (colours.py).
 Palette: TypeAlias = Mapping[str, str]
 
 _INCHES_WIDE, _DOTS_PER_INCH = 10.0, 130

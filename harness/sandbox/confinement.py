@@ -7,6 +7,8 @@ It applies four layers. Whatever the process starts inherits them, and nothing c
 - a seccomp filter (seccomp(2)) that refuses every system call except those that `system_calls` names;
 - limits on the size of a written file and on the number of open files.
 
+The limit on memory is `child_memory_bytes` in records/judging_limits.py; sandbox/child.py sets it.
+
 If the kernel lacks a layer, the other layers still apply, and the evidence says which layers there were.
 """
 

@@ -1,4 +1,7 @@
-"""The exit codes of verdicts, of `revoke`, of a bug and of Ctrl-C. Those of errors are in harness/errors.py."""
+"""The exit codes of verdicts, of `revoke`, of `fsck`, of a bug and of Ctrl-C.
+
+Those of errors are in harness/errors.py. Verbs that check a list return 1 if anything on it fails.
+"""
 
 # For --help.
 SENTENCE = (
@@ -7,4 +10,6 @@ SENTENCE = (
 )
 EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 EXIT_OF_REVOKE = {"passes": 0, "revoked": 0, "no champion": 1, "undecided": 3}
+# `fsck` without and with findings.
+EXIT_OF_FSCK = 0, 1
 BUG, INTERRUPTED = 5, 130

@@ -8,6 +8,7 @@ from harness import reading_limits
 from harness.errors import RatchetError
 from harness.records import Attempt, Audit, Key
 from harness.shell.arguments import directory
+from harness.shell.exit_codes import EXIT_OF_FSCK
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
@@ -49,7 +50,8 @@ class Fsck(Verb):
         audit = replace(audit, notes=(*why_not, *audit.notes))
         if arguments.replay:
             audit = _replayed(audit, folder, champion, arguments)
-        return Outcome(document=audit, text=lambda: audit_blocks(audit), exit_code=1 if audit.findings else 0)
+        exit_code = EXIT_OF_FSCK[bool(audit.findings)]
+        return Outcome(document=audit, text=lambda: audit_blocks(audit), exit_code=exit_code)
 
 
 def _present_key(folder: Path, champion: Attempt | None) -> tuple[Key | None, tuple[str, ...]]:

@@ -22,7 +22,7 @@ class Next(Verb):
     effect = "repairs"
 
     def configure(self, parser: Parser) -> None:
-        from harness.loop.when_to_stop import PLATEAU_ATTEMPTS
+        from harness.loop.stop_advice import PLATEAU_ATTEMPTS
 
         parser.option(
             "--plateau N",

@@ -39,8 +39,8 @@ from harness.records import Report
 from harness.records.stored import SCHEMA
 from harness.records.titles import title_moves
 from harness.render import plots
+from harness.render.colours import LIGHT
 from harness.render.page.overview import group_plain, row_plain
-from harness.render.palette import LIGHT
 from harness.render.report_text import show_blocks
 from harness.render.results import results_table
 from harness.render.sections import screen

@@ -16,8 +16,8 @@ from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.ledger.table import scaled
 from harness.render import plots
+from harness.render.colours import DARK, LIGHT
 from harness.render.page import Story, page
-from harness.render.palette import DARK, LIGHT
 from harness.render.series import Group, Piece, PieceKind, Roof, groups
 from harness.shell.catalogue import EVERY
 from harness.shell.main import main

@@ -1,7 +1,7 @@
 """Rules on when to stop: at the roofline, near it, or after several attempts that brought nothing.
 
 These are hints of `diagnose` and of the report. The advice of `next` to stop, and the number of lost attempts after
-which `next` gives it, are in loop/when_to_stop.py.
+which `next` gives it, are in loop/stop_advice.py.
 """
 
 from harness.advice.observed import Observed

@@ -14,7 +14,7 @@ from importlib import resources
 
 from plotly.offline import get_plotlyjs
 
-from harness.render.palette import variables
+from harness.render.colours import variables
 
 Plain = dict[str, object]
 
@@ -51,7 +51,7 @@ def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain])
     slots = {
         "policy": _policy(*filter(None, (digest, _digest(scripts)))),
         "title": html.escape(title),
-        "style": _asset("page.css").replace("/*[colours of render/palette.py]*/", variables()),
+        "style": _asset("page.css").replace("/*[colours of render/colours.py]*/", variables()),
         "listed": kind.listed,
         "commands": html.escape(kind.commands),
         "body": _asset(kind.body),

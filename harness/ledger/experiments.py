@@ -44,7 +44,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def row_in(path: Path, where: str) -> Row:
-    """The row of an attempt's file, read from its head if that suffices.
+    """The row of an attempt's file. Only the head of the file is read if it has the whole row.
 
     Raises RecordError if it cannot be read or ends too early.
     """

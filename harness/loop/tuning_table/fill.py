@@ -131,7 +131,7 @@ def _digest(*parts: str | bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """The options of filling: at most `trials` settings for each row, screened in `places`; files go to `folder`."""
+    """The options of a table: each row tries at most `trials` settings, in the processes `places`; files go to `folder`."""
 
     folder: Path
     trials: int

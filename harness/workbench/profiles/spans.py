@@ -18,7 +18,7 @@ def spans(pairs: Iterable[tuple[float, float]]) -> Spans:
 
 
 def merge(starts: Values, ends: Values, apart: float = LEAST) -> Spans:
-    """The spans in order, merged unless they lie more than `apart` from each other."""
+    """The spans in order; those with a gap of at most `apart` between them are merged."""
     if not len(starts):
         return starts, ends
     order = np.argsort(starts, kind="stable")

@@ -160,7 +160,9 @@ def _differences(attempt: Attempt, key: Key, policy: Policy, problem: Statement)
         differences.append(f"problem: {attempt.evidence.problem.title} -> {problem.title}")
     differences += [f"policy {name} {old} -> {new}" for name, old, new in _changed(attempt.policy, policy)]
     if key.source != "simulated" and attempt.kind == "experiment":
-        differences.append("the kernel was timed alone, not in turn with the champion's; for a verdict, make an attempt of it (--again)")
+        differences.append(
+            "the kernel was timed alone, not in turn with the champion's; for a verdict, make an attempt of it (--again)"
+        )
     return tuple(differences)
 
 

@@ -1,11 +1,14 @@
 """The expected duration of the next attempt of a contest, from its last attempts."""
 
+import json
 import math
 import statistics
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from harness import files
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.ledger import Ledger, history
@@ -62,17 +65,42 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
     )
 
 
-def of_screening(attempt: Expected, settings: int, jobs: int, longest_seconds: float = math.inf) -> Expected:
+def of_screening(
+    attempt: Expected,
+    settings: int,
+    jobs: int,
+    longest_seconds: float = math.inf,
+    measured_seconds: float | None = None,
+) -> Expected:
     """The duration of screening `settings` settings unchecked, `jobs` at a time, and of the attempt after it.
 
-    The stage `screening` is its share. No setting is begun after `longest_seconds`.
+    The stage `screening` is its share. No setting is begun after `longest_seconds`. `measured_seconds` is the time of a
+    setting in the last search here; without it, the stages of an attempt stand for it, which run with less beside them.
     """
     if attempt.total_seconds is None:
         return attempt
-    each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)
+    each = measured_seconds or sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)
     screening = attempt.start_seconds + each * math.ceil(settings / jobs)
     # The settings that run at that time are finished.
     screening = min(screening, longest_seconds + each)
     return replace(
         attempt, stages={**attempt.stages, "screening": screening}, total_seconds=screening + attempt.total_seconds
     )
+
+
+def keep_screening(contest: Contest, seconds: float, settings: int, jobs: int) -> None:
+    """Keeps the mean time of a setting, for the next estimate: `settings` took `seconds`, `jobs` at a time."""
+    if settings:
+        each = seconds / math.ceil(settings / jobs)
+        files.write_atomically(_kept_path(contest), json.dumps({"seconds_per_setting": each}).encode())
+
+
+def screening_seconds(contest: Contest) -> float | None:
+    """The mean time of a setting in the last search on this machine; None before the first."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return float(json.loads(_kept_path(contest).read_bytes())["seconds_per_setting"])
+    return None
+
+
+def _kept_path(contest: Contest) -> Path:
+    return contest.directory / "profile_data" / "screening.json"

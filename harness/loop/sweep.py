@@ -21,7 +21,7 @@ from harness.judge.verdict import compare_simulated, members, roofline
 from harness.ledger import Ledger, history
 from harness.ledger.table import scaled
 from harness.loop import attempt as ratchet
-from harness.loop import guard, preconditions, screening, search_state
+from harness.loop import expected, guard, preconditions, screening, search_state
 from harness.loop.bench import Bench, Say, say_all
 from harness.loop.ledger_advice import attempt_of, set_constants
 from harness.loop.options import Options
@@ -243,6 +243,7 @@ def _screened(
     at = places if source == "simulated" else screening.local(1)
     screening.screen(contest, ask, tell, bench.policy, on=on, places=at)
     progress("screening", "done", time.monotonic() - began)
+    expected.keep_screening(contest, time.monotonic() - began, len(asked), at.count)
     return tuple(results[candidate] for candidate in asked)
 
 

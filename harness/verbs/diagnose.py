@@ -11,7 +11,8 @@ class Diagnose(Verb):
     example = "diagnose 3"
     description = (
         "Says what to try next: each finding with its numbers, the rule behind it, its gain or a bound on it, and one "
-        "change to try. Advised edits of one constant are compiled and simulated first, and ranked by their gain."
+        "change to try. Advised edits of one constant are compiled and simulated first, and ranked by their gain. "
+        "A kernel.py that was not judged is timed only: its results are not checked."
     )
     examples = "ratchet.sh diagnose; ratchet.sh diagnose 3"
     document = TABLES
@@ -22,7 +23,7 @@ class Diagnose(Verb):
         parser.add_argument(
             "number", type=int, nargs="?", metavar="N", help="the attempt (default: kernel.py as it stands)"
         )
-        parser.chip("judge kernel.py as it stands, for this chip")
+        parser.chip("time kernel.py as it stands, for this chip")
         parser.member()
         parser.flag("--no-edits", "do not simulate the advised edits of one constant; each simulation takes seconds")
         parser.json("the findings as JSON")

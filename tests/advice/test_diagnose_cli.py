@@ -11,9 +11,11 @@ from loop_fixtures import committed_contest, ratchet
 from rule_examples import saved
 from schedule_examples import NEWEST, unpack
 
+from harness import contest as contests
 from harness.advice import report as reporting
 from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
+from harness.loop import bench
 from harness.records import Verdict
 from harness.shell.main import main
 from harness.units import percent
@@ -122,3 +124,13 @@ def test_an_experiment_gets_friendly_words(tmp_path: Path) -> None:
     printed = " ".join(f"{done.stdout} {done.stderr}".split())
     for words in ("the hypothesis names no observation", "several kinds of change (constants and body)"):
         assert printed.count(words) == 1
+
+
+@pytest.mark.long
+def test_a_kernel_that_was_not_judged_is_only_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = committed_contest(tmp_path / "contest", 256)
+    assert main(["diagnose", "--no-edits", "--quiet", "-C", str(folder)]) == 0
+    assert "its results were not checked: `judge` checks them" in " ".join(capsys.readouterr().out.split())
+    contest = contests.load(folder)
+    assert bench.kept_evidence(contest) is None
+    assert bench.kept_evidence(contest, checked=False, with_lines=True) is not None

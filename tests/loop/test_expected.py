@@ -1,8 +1,12 @@
 """Expected durations: a search is expected to take its screening and one attempt."""
 
-import pytest
+from pathlib import Path
 
-from harness.loop.expected import Expected, of_screening
+import pytest
+from loop_fixtures import committed_contest
+
+from harness import contest as contests
+from harness.loop.expected import Expected, keep_screening, of_screening, screening_seconds
 
 ATTEMPT = Expected(
     attempts=2,
@@ -32,3 +36,15 @@ def test_a_search_with_a_time_limit_ends_with_the_settings_that_run_then() -> No
 
 def test_without_attempts_nothing_is_expected() -> None:
     assert of_screening(Expected(), 8, 2) == Expected()
+
+
+def test_the_next_search_is_expected_to_take_as_long_for_a_setting_as_the_last(tmp_path: Path) -> None:
+    contest = contests.load(committed_contest(tmp_path / "contest"))
+    assert screening_seconds(contest) is None
+    # 12 settings, 2 at a time, took 436 s; the stages of an attempt would let them take 60 s.
+    keep_screening(contest, 436.0, 12, 2)
+    search = of_screening(ATTEMPT, 6, 2, measured_seconds=screening_seconds(contest))
+    assert search.stages["screening"] == pytest.approx(6.0 + 3 * 436.0 / 6)
+    keep_screening(contest, 1.0, 0, 2)
+    (contest.directory / "profile_data" / "screening.json").write_text("[]")
+    assert screening_seconds(contest) is None

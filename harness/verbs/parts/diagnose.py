@@ -37,6 +37,7 @@ _CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Factors], ...] = (
     ("memory", "transfers that take no time", Factors(bandwidth=1000.0, dma_latency=0.0, transfer_cost=0.0)),
     ("MXU", "MXU x2", Factors(mxu=2.0)),
 )
+_TIMED_ONLY = "kernel.py was compiled and simulated, but its results were not checked: `judge` checks them"
 _TRIED = columns("edit;time_ratio=time, new/old;why=why no time")
 _COLUMNS = columns(
     "rule;gain_fraction=gain;gain_source=from;ranked_by_fraction=ranked by;kind=kind of change;observation;"
@@ -46,20 +47,23 @@ _COLUMNS = columns(
 
 def run(arguments: Namespace) -> Outcome:
     folder, number = directory(arguments.directory).resolve(), arguments.number
-    kernel = judged_kernel(arguments, number, arguments.chip)
+    kernel = judged_kernel(arguments, number, arguments.chip, checked=False, with_lines=True)
     evidence, candidate = kernel.evidence, kernel.candidate
     target = kernel.chip if number is None else chip(evidence.chip)
     name = f"{kernel.name} at {arguments.member}" if arguments.member else kernel.name
     report = reporting.report(evidence, target)
-    ceilings, note = _ceilings(folder, evidence, target)
+    with progress_of(arguments) as progress, progress.during("simulation of what-ifs"):
+        ceilings, note = _ceilings(folder, evidence, target)
     rows = _earlier(folder, number)
     asked = diagnosing.edits(evidence, report, rows, ceilings)
     simulated, why = _simulate_edits(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
     by_rules = diagnosing.hints(evidence, report, rows, ceilings, simulated)
     advice, left_out = advice_and_left_out(by_rules, evidence, candidate, folder)
     bound = "`at most` marks an upper bound of the gain, not the expected gain"
-    notes = (bound, note, *_order(advice), *_of_edits(simulated, why), *left_out)
     failure = evidence.failure
+    is_timed_only = number is None and failure is None and not evidence.all_checks
+    unchecked = (_TIMED_ONLY,) if is_timed_only else ()
+    notes = (bound, note, *_order(advice), *_of_edits(simulated, why), *left_out, *unchecked)
     # A failure takes the place of the notes on the basis of the gains.
     in_table = notes if failure is None else (f"{failure.stage}, {failure.kind}: {failure.message}",)
     findings, tried_edits = _findings(name, report, advice, in_table), _edits_table(name, report, simulated)
@@ -118,7 +122,8 @@ def _simulate_edits(
         return (), f"{without}a package that attempt {number} imports may have changed since"
     if arguments.only_reads:
         return (), f"{without}this tool only reads"
-    with Bench(contest=contest).locked("diagnose"), progress_of(arguments) as progress:
+    edits_running = "simulation of the advised edits"
+    with Bench(contest=contest).locked("diagnose"), progress_of(arguments) as progress, progress.during(edits_running):
         simulated = edits.simulate(contest, candidate, evidence, asked, policy_here(), progress)
     return simulated, "" if simulated else f"{without}no constant of kernel.py has the size of an advised block"
 

@@ -59,7 +59,8 @@ def run_search(
     with places_of(arguments) as places, progress_of(arguments) as progress:
         # A device times one setting at a time.
         at_a_time = places.count if contest.chip.platform == "tpu" else 1
-        guess = expected.of_screening(expected.of(contest), count, at_a_time, longest_seconds)
+        measured = expected.screening_seconds(contest)
+        guess = expected.of_screening(expected.of(contest), count, at_a_time, longest_seconds, measured)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         bench = Bench(contest=contest, progress=progress, on=arguments.on)
         wanted = sweeping.Screening(parameters=parameters, begin=lambda: begin(contest), places=places)

@@ -9,8 +9,8 @@ from typing import Literal
 # `unknown`: the champion without the change has no time, or its failure may be the machine's.
 Effect = Literal["gain", "loss", "unclear", "none", "superseded", "needed", "unknown"]
 
-# Why other changes were taken out together with a change: they changed the same lines, or the champion fails unless
-# they are taken out too.
+# The reason for taking other changes out together with a change: they changed the same lines, or the champion fails
+# while they are left in.
 Tie = Literal["", "lines", "dependence"]
 
 
@@ -25,8 +25,8 @@ class AblatedChange:
       known.
     - `own_seconds` is this change's part of a shared worth: the time without this change and `together`, minus the time
       without only `together`. None if the change was taken out alone, or if a time is not known.
-    - `failure` is how the champion fails without this change alone or, if other changes share its lines, without it and
-      these; "" if it does not fail.
+    - `failure` is the champion's failure without this change alone; changes that share its lines are taken out too. It
+      is "" if the champion passes.
     - `scratch` is the folder with the judged files, relative to the contest's folder; "" if nothing was judged.
     - `spills` are executed saves of vector registers, `vmem_bytes` the largest need of any call, both without the
       change.
@@ -55,8 +55,8 @@ class Ablation:
 
     `attempt` is the attempt whose hunks were taken out. If it is None, accepted attempts were taken out, and the whole
     is attempt `baseline`. `whole_seconds` is None if the whole has no time, for the reason in `whole_failure`.
-    `reworded` are the attempts after the last one that changed the champion's program: they changed only its text. The
-    changes were taken out of the text that the first of these attempts started from.
+    `reworded` are the newest attempts, which changed the champion's text but not its program. The changes were taken
+    out of the text that the first of these attempts started from.
     """
 
     chip: str

@@ -14,8 +14,8 @@ class WorstInput:
     reduced shape, or the second shape. `ratio` is the error divided by the tolerance; None if an output was not finite,
     or if an output that must be exact was wrong. `said` is the check's message for an error above the tolerance.
     `output` is the shape of the first output, empty in files of earlier versions. `honest_ratio` is the largest error
-    of the judge's own honest computation, divided by the same tolerance; None if `ratio` is not that of the worst
-    element, and in files of earlier versions.
+    of the judge's own honest computation, divided by the same tolerance; None if `ratio` is not the worst element's
+    ratio, and in files of earlier versions.
     """
 
     shape: Literal["full", "reduced", "second"]

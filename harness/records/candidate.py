@@ -86,7 +86,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PallasCall:
-    """One Pallas call of the trace. Grid bounds that depend on tables are those for the first timing input."""
+    """One Pallas call of the trace. Grid bounds that depend on tables have the values of the first timing input."""
 
     name: str
     grid: tuple[int, ...]
@@ -141,7 +141,7 @@ class SourceFile:
 class Trace:
     """The facts from the single trace of a candidate.
 
-    - `fingerprint` is a hash of the traced program without source locations, and of the packages `imported` other than
+    - `fingerprint` is a hash of the traced program without source locations, and of the `imported` packages except
       JAX's own tools: candidates with equal fingerprints are the same program. `sources` are the files of these
       packages that define traced operations.
     - `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations,

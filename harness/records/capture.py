@@ -78,8 +78,9 @@ class Device:
     """One device's part of a capture: a TPU core, a GPU, or the host's CPU if XLA ran on it.
 
     `executions` are the serial line of operations (`XLA Ops`), sorted by start, outer ones before nested ones. On a GPU
-    they are those of all streams, on a CPU those of all threads, which overlap. `asynchronous` are those of the `Async
-    XLA Ops` line, which overlap with `executions`. `waits` are spans in which a TPU's runtime waited before a program.
+    they are the operations of all streams, on a CPU of all threads, which overlap. `asynchronous` are those of the
+    `Async XLA Ops` line, which overlap with `executions`. `waits` are spans in which a TPU's runtime waited before a
+    program.
     """
 
     name: str

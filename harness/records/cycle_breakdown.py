@@ -17,11 +17,11 @@ class Part:
 
     - issuing: bundles with operations, one cycle each.
     - empty bundles: bundles without operations.
-    - operand wait: for a transfer, except during fill and drain.
-    - unit stall: for a busy unit (`MXU busy`, `MXU weights`), for a result that is not out yet (`XLU result`), for a
-      `delay` that the program asks for, or for a `branch` to take effect.
+    - operand wait: waits for a transfer, except during fill and drain.
+    - unit stall: waits for a busy unit (`MXU busy`, `MXU weights`), for a result that is not ready (`XLU result`), for
+      a `delay` that the program asks for, or for a `branch` to take effect.
     - fill and drain: waits for transfers before a kernel's first grid step begins and after its last one ends.
-    - barrier wait: for the other core.
+    - barrier wait: waits for the other core.
     - launch: the top-level program, except its waits.
     """
 
@@ -109,9 +109,9 @@ SpanKind = Literal["op", "step", "transfer", "link", "wait", "stall", "issue"]
 class Span:
     """A span from cycle `start` to cycle `end` of the run.
 
-    `row` is where it is drawn: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`, `core 0 waits`. The
-    window that is shown bundle by bundle adds `core 0 stalls` and one row per unit (`core 0 MXU`), where successive
-    bundles that issue the same operations are one span. With several chips, the names of rows begin with `chip 0`
+    `row` names the row that shows the span: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`, `core 0
+    waits`. The window that is shown bundle by bundle adds `core 0 stalls` and one row per unit (`core 0 MXU`); there,
+    successive bundles with the same operations are one span. With several chips, the names of rows begin with `chip 0`
     instead. The row `chip 0 DMA to chips` then has the transfers that the chip sends, and each direction of a link that
     is used has a row such as `chip 0 link to 1`. `hbm_bytes` is set for transfers and ops (the bytes of the transfers
     that begin while the op runs), `link_bytes` for links, `flops` for ops, `line` for issued operations.

@@ -13,7 +13,7 @@ State: TypeAlias = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One flag in a variable of flags (`variable` XLA_FLAGS, `name` xla_dump_to), or a variable that is one setting.
+    """A flag in a variable of flags (`variable` XLA_FLAGS, `name` xla_dump_to), or a variable that is itself a setting.
 
     - `value`: None if the setting was written without a value.
     - `word`: the setting as it was written.

@@ -48,7 +48,7 @@ class Certificate:
     """Proof that the checked program and the one compiled for `platform` are the same.
 
     `sha256` is the hash of the normal form: the traced program and the program for the chip, without names and places.
-    `primitives` are its operations by their place in JAX (`module:name`), with counts.
+    `primitives` are the counts of the normal form's operations, by their place in JAX (`module:name`).
     """
 
     sha256: str
@@ -63,7 +63,7 @@ class Check:
     `error` is the candidate's error against float64, `honest_error` that of the honest computation on the same inputs,
     `tolerance` the largest `error` that passes; all three in units of the output, and None if nothing could be compared
     (wrong structure, shape or dtype, non-finite output). `criterion` names the kind of error: the worst element's
-    error, or the root mean square over all elements; the error nearer to its limit is recorded. `elements` is the
+    error, or the root mean square over all elements; the criterion nearer to its limit is recorded. `elements` is the
     number of compared elements. Modes: `full` and `reduced` are the CPU reference program at the contest's and at a
     smaller shape, `interpret` is TPU interpret mode, `device` is a run on the device.
 
@@ -172,13 +172,13 @@ class Offence:
 
     - chip-halts: a check of the compiler fails, so that the chip halts.
     - transfer-pending: a kernel ends, and a transfer that it started was never waited for.
-    - transfer-part-waited: a wait covers only a part of a transfer, nobody knows which, and something may touch the
-      memory of a transfer on the same semaphore before the rest is waited for.
+    - transfer-part-waited: a wait covers only a part of a transfer, it is unknown which part, and something may touch
+      the memory of a transfer on the same semaphore before the rest is waited for.
     - semaphore-not-zero: a kernel ends and leaves a semaphore with a count.
     - memory-nobody-wrote: control flow depends on a word of scalar memory that nothing wrote.
     - check-unknown: a check of the compiler depends on something that the simulator does not know.
-    - transfer-raced: a load, a store or another transfer touches the memory of a transfer before it was waited for, and
-      one of the two writes.
+    - transfer-raced: a load, a store or another transfer touches the memory of a transfer before the kernel waited for
+      it, and one of the two accesses is a write.
 
     `op` is the HLO instruction, `what` names the check, transfer, semaphore or word, `line` is `kernel.py:23` if the
     compiler names it, otherwise "", `count` is how often the offence was seen.
@@ -223,18 +223,18 @@ class Simulation:
     top-level program, and waiting for the other core) = `cycles`. Spills and fills are vector registers saved to and
     restored from VMEM, in executed slots. `unknown` names what the simulator did not understand; there is no latency if
     control flow depends on it. `executed_steps` counts the grid steps that really ran, over all kernels; None if the
-    schedule does not tell. `mxu_flops` are those of the executed matmul instructions on whole MXU arrays, useful or
+    schedule does not tell. `mxu_flops` are the FLOPs of the executed matmul instructions on whole MXU arrays, useful or
     not. If two cores share the work, cycles, op times and `breakdown` are those of the core that ends last; everything
     else is the chip's. `as_profiled_seconds` is only in old records: an estimate of the time that a device profile
     shows.
 
     `relative_uncertainty` is the uncertainty of the ratio of this time to another program's time on the same chip: one
     standard deviation, as a fraction of the ratio. `plus_minus_seconds` is one standard deviation of the time itself
-    (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` are those of all cores and all runs, each once;
-    judge/verdict/schedule_checks.py judges them. `runs` are the runs with the problem's timing inputs, if the problem
-    has integer inputs; all other fields are of the first run. `schedule` is a digest of the bundles, equal for equal
-    bundles; "" in older records. If several `chips` run the program together, the figures are those of the chip that
-    ends last; `links` is the traffic between all of them, and `link_wait_cycles` is how long that chip waits for
+    (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` lists the offences of all cores and runs, each
+    once; judge/verdict/schedule_checks.py judges them. `runs` are the runs with the problem's timing inputs, if the
+    problem has integer inputs; all other fields are of the first run. `schedule` is a digest of the bundles, equal for
+    equal bundles; "" in older records. If several `chips` run the program together, the figures are those of the chip
+    that ends last; `links` is the traffic between all of them, and `link_wait_cycles` is how long that chip waits for
     other chips. `range_seconds` is the least and the most time of a program that has no latency because the SparseCore
     does a part of it (judge/simulate/sparse_core.py), if both are known.
     """
@@ -284,7 +284,7 @@ class Simulation:
 
     @property
     def mean_range_seconds(self) -> tuple[float, float] | None:
-        """Means of both ends over the timing inputs; a run's latency counts as both ends. None if a run has neither."""
+        """Means of both ends over the timing inputs; a run's latency counts as both ends. None if a run lacks both."""
         runs = self.runs or (self,)
         least, most = [], []
         for run in runs:
@@ -315,7 +315,7 @@ class Simulation:
 class Samples:
     """Raw seconds of one artifact on one device: host wall clock around blocked calls, device time from a profile.
 
-    A call too short for the host's clock is timed `host_calls_per_sample` at a time; seconds are per call.
+    If a call is too short for the host's clock, `host_calls_per_sample` calls are timed together; seconds are per call.
     """
 
     device_kind: str
@@ -375,7 +375,7 @@ class Evidence:
 
     `unchecked` names the checks that were skipped because the simulated time is too long: such evidence can only be
     rejected for its time. For a suite, `members` are the evidence of its members in the order of `problem.members`, up
-    to the member that failed. Fields about one program are then in `members` alone; latency, failure and trace (whose
+    to the member that failed. Fields about one program are in `members` alone; latency, failure and trace (whose
     fingerprint covers all members) are of the whole suite. `certificate` is None in older records.
     """
 

@@ -27,9 +27,9 @@ class Policy:
     # If False, children may do what the user may, as on a Linux without Landlock and seccomp.
     is_confined: bool = True
     # A paired benchmark is looked at after these numbers of pairs. It ends with a decision, after the last look, or
-    # before a batch that would end later than `paired_seconds` after the first began. Each look costs certainty. If
-    # each number is twice the one before, a few looks suffice, and at most half of the pairs are timed in vain.
+    # before a batch that would exceed `paired_seconds` in all. Each look costs certainty. If each number is twice the
+    # one before, a few looks suffice, and at most half of the pairs are timed in vain.
     looks: tuple[int, ...] = (20, 40, 80, 160, 320)
     paired_seconds: float = 60.0
-    # The chance that luck alone is ever accepted between two accepts, however many attempts that takes.
+    # The chance that an apparent gain is accepted by luck between two accepts, over any number of attempts.
     false_accept_rate: float = 0.001

@@ -7,7 +7,7 @@ from harness.records.evidence import Source
 from harness.records.report import Row
 from harness.records.verdict import Key
 
-# Why a row has no time: its kernel was not timed under the scale's key.
+# The reason for a row without a time: its kernel was not timed under the scale's key.
 NOT_YET = "not timed on this scale"
 TakenBack = Literal["undone", "revoked"]
 

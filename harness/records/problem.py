@@ -71,7 +71,7 @@ class ExpectedCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A problem as it is recorded: what is computed, in the words and numbers of the judge.
+    """A problem as it is recorded: the computation, in the words and numbers of the judge.
 
     A row is an index into `output.reshape(-1, output.shape[-1])`. The number of rows of each output is a multiple of
     the smallest number of rows. `updates` names inputs that are state, changed in place: a kernel returns each of them,

@@ -24,8 +24,8 @@ class CounterLine:
 class Edit:
     """The block of the input `window` along `axis`, counted from the end, changed from `size` to `new`.
 
-    `constants` are the constants of kernel.py that may set the size: several if their values do not show which, none if
-    unknown.
+    `constants` are the constants of kernel.py that may set the size: several if it is unclear which of them sets it,
+    none if no constant is known.
     """
 
     window: str
@@ -43,8 +43,8 @@ class Hint:
     change (advice/kernel_changes.py), "" if the advice is to change nothing. `gain` is the fraction of the time that
     the change saves: simulated, or an upper bound, as `gain_source` says; None if unknown. Each of the `edits` follows
     the advice. `ranked_by` is the share of the time by which hints are ordered: the gain of a simulated edit,
-    or a bound weighted by what such advice was worth, or, if the gain is unknown, a part of the time that its cause
-    takes. A hint with None comes before all others.
+    or a bound weighted by the past worth of such advice, or, if the gain is unknown, a part of the time that the cause
+    takes. A hint whose `ranked_by` is None comes first.
     """
 
     observation: str
@@ -188,12 +188,12 @@ class Row:
     """One attempt as the results table shows it; small enough for a commit message.
 
     - `commit` is the branch commit of an accept, the log commit of anything else (empty: only its file in
-      `experiments/` is known here). `time_ratio` is against the champion at that time.
+      `experiments/` is known here). `time_ratio` is against the champion of the attempt's time.
     - `key` is the whole key behind `key_digest`, which stands for the timing key. `is_on_branch` is False for an accept
       in the log that no branch here holds, None if that does not apply or is not known.
     - `revokes` are the attempts that lost their title in a `revoke`, `holder` is the attempt that got it.
     - `members` are the names of a suite's members and their times.
-    - `looked_at` is how many programs the sweep looked at to choose this one; 0: no sweep, None: an older record.
+    - `looked_at` is the number of programs from which the sweep chose this one; 0: no sweep, None: an older record.
     - `schedule` is the digest of the compiled program, `certificate` the beginning of its certificate's digest, "" if
       not known.
     """

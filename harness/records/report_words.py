@@ -16,7 +16,7 @@ _OF_OPERANDS = ("operand wait", "fill and drain")
 
 
 def part_words(part: Part) -> str:
-    """A part of the simulated cycles in words, an operand set apart: operand wait `k_ref.1`, unit stall MXU busy."""
+    """A part of the simulated cycles in words, operands in backquotes: operand wait `k_ref.1`, unit stall MXU busy."""
     name = f"`{part.name}`" if part.name and part.kind in _OF_OPERANDS else part.name
     return f"{part.kind} {name}".strip()
 

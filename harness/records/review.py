@@ -74,12 +74,12 @@ class RepeatedCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """Attempt `number` judged again by the present judge, on fresh inputs and on the recorded ones; not recorded.
+    """Attempt `number` judged again by the present judge, on fresh inputs and on the recorded ones; nothing is stored.
 
-    `differences` lists in words the changes since: key, policy, problem. `drift` is seconds now / then, None if one of
-    the two is not known or their sources, chips or problems differ. `changes` are the counters that moved. `redrawn`
-    are the recorded checks, each repeated with its own seed; `are_same_draws` is False if judge or problem changed, so
-    that a seed may draw other inputs.
+    `differences` lists in words the changes of key, policy and problem since the attempt. `drift` is seconds now /
+    then, None if one of the two is not known or their sources, chips or problems differ. `changes` are the counters
+    that moved. `redrawn` are the recorded checks, each repeated with its own seed; `are_same_draws` is False if judge
+    or problem changed, so that a seed may draw other inputs.
     """
 
     number: int
@@ -99,9 +99,9 @@ class Replay:
 class Calibration:
     """Expected gains compared with actual ones: attempts with an expectation (`stated`), those compared (`compared`).
 
-    Gains are 1 - time ratio. `same_sign`: attempts that gained if a gain was expected, or lost if a loss was expected.
-    `within_factor`: attempts that gained between half and twice the expected gain. `median_ratio` is the median of
-    actual / expected gain, None if too few attempts can be compared.
+    Gains are 1 - time ratio. `same_sign`: attempts that gained as expected, or lost as expected. `within_factor`:
+    attempts that gained between half and twice the expected gain. `median_ratio` is the median of actual / expected
+    gain, None if too few attempts can be compared.
     """
 
     stated: int

@@ -9,8 +9,8 @@ from harness.records.candidate import Failure
 class RejudgedAttempt:
     """One accepted attempt, judged again: `failure` is None if it passes.
 
-    `fingerprint` is the present fingerprint of its trace, "" if it was not traced. `same_as` is an attempt of this list
-    with the same program that failed: the same operations fail again, so this attempt was not evaluated and has the
+    `fingerprint` is the present fingerprint of its trace, "" if it was not traced. `same_as` is a failed attempt of
+    this list with the same program. The same operations would fail again, so this attempt was not evaluated and has the
     same `failure`.
     """
 
@@ -26,8 +26,8 @@ class Revocation:
     """The champion that lost its title, and every accepted attempt judged again for it, the newest first.
 
     `tried` begins with the champion. If the last of `tried` passes, it holds the title now and `holder` is its number.
-    If no accepted attempt passes, `holder` is None and the contest has no champion. All others of `tried` fail, so none
-    of them can become the champion again without another attempt. `reason` is what a person stated, often nothing.
+    If no accepted attempt passes, `holder` is None and the contest has no champion. All other attempts in `tried` fail,
+    so none can become the champion again without a new attempt. `reason` is what a person stated, often nothing.
     """
 
     champion: int

@@ -58,8 +58,8 @@ class Floor:
 class PastAttempt:
     """One attempt: the kinds of change it made, the constants of its kernel.py, and its outcome.
 
-    `kinds` and `constants` are None if its kernel.py is not known here. `time_ratio` is new/old against the champion
-    of its time. `taken_back`: an accepted attempt was undone or revoked later.
+    `kinds` and `constants` are None if its kernel.py is not known here. `time_ratio` is new/old against the champion at
+    the attempt's time. `taken_back`: the attempt was accepted, and undone or revoked later.
     """
 
     attempt: int
@@ -78,7 +78,7 @@ class PastAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindTried:
-    """All attempts of one kind of change: their numbers, how many won and still count, and the least time ratio."""
+    """All attempts of one kind of change: their numbers, the wins that still count, the least time ratio."""
 
     kind: ChangeKind
     attempts: tuple[int, ...]
@@ -90,7 +90,8 @@ class KindTried:
 class Refusal:
     """An attempt that was refused, with the error's kind and message, because its program or schedule is known.
 
-    `champion` held the title then; `lines` are the lines of its files that the refused kernel changed (`kernel.py:18`).
+    `champion` is the attempt that held the title; `lines` are the lines of its files that the refused kernel changed
+    (`kernel.py:18`).
     """
 
     champion: int
@@ -124,7 +125,7 @@ class SearchState:
 
     Rebaselines, undos and revokes are not counted as attempts, as in the last line of `results`. A win is an accepted
     attempt that was neither undone nor revoked. `untried_kinds` are the kinds of change that are not in `kinds`;
-    `refused` are attempts against this champion that were not judged, in this clone.
+    `refused` are the attempts against this champion that this clone refused to judge.
     """
 
     contest: str

@@ -37,11 +37,11 @@ class Sweep:
 
     `source` is the source of the screened latencies. These latencies only select a setting; the selected setting is
     compiled, checked and timed again like any attempt. On a device the new time is an independent sample, so screening
-    many settings does not raise the chance of accepting luck. A second simulation gives the same time, with the same
+    many settings does not raise the chance of a lucky accept. A second simulation gives the same time, with the same
     error.
 
-    `refused` are the settings that were judged and failed before one passed, the fastest first. If all fail, the
-    attempt records the first of them. `looked_at` counts the programs that got a latency, in this search and in those
+    `refused` are the settings that were judged and failed before one passed, the fastest first. If all settings fail,
+    the attempt records the fastest. `looked_at` counts the programs that got a latency, in this search and in those
     that it continued: the more programs, the larger the gain has to be.
     `champion` is the champion's attempt if its latency has the same source and key, so that screened latencies can be
     compared with `champion_seconds`.

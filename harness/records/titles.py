@@ -11,7 +11,7 @@ from harness.records.note import TakenBack
 class TitleMove:
     """An undo or a revoke, the accepts that lost the title, and the next holder: indices of rows.
 
-    `again` is None if there is no next holder, or it is not known.
+    `again` is None if there is no next holder, or if the holder is unknown.
     """
 
     place: int

@@ -5,14 +5,14 @@ from typing import Literal
 
 from harness.records.evidence import Source
 
-# held: the step showed what it should show. not held: it did not, and `found` says what it showed instead. timed out:
-# the step was ended at its limit. not run: no time was left.
+# held: the step gave the expected result. not held: it gave another result, which `found` states. timed out: the step
+# was ended at its limit. not run: no time was left.
 StepOutcome = Literal["held", "not held", "timed out", "not run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationStep:
-    """One thing that needs a device: what it shows, the command, its outcome and seconds."""
+    """One step that needs a device: its purpose, its command, its outcome and its seconds."""
 
     name: str
     shows: str
@@ -35,7 +35,7 @@ class MeasuredKernel:
 
     @property
     def simulators_error(self) -> float | None:
-        """Relative error of the simulated time, positive if that is too long; None if either time is unknown."""
+        """Relative error of the simulated time, positive if it is too long; None if either time is unknown."""
         if not self.measured_seconds or self.simulated_seconds is None:
             return None
         return self.simulated_seconds / self.measured_seconds - 1

@@ -20,9 +20,9 @@ class Key:
     """Two keys in one record: `checks`, a hash of everything that correctness depends on, and the timing key.
 
     The timing key is all fields except `checks` and `judge`: if it is equal, times may be compared (judge/key.py).
-    `timing` is a hash of the code and the facts of the chip that a time depends on, `problem` of what is timed;
+    `timing` is a hash of the code and the facts of the chip that a time depends on, `problem` one of the timed problem;
     `machine` is empty for simulated numbers. `judge` is a hash of the whole judge, verdict included. It decides
-    nothing, except for records before schema 11, which have neither `timing` nor `checks`: there it is compared in
+    nothing, except for records before schema 11: these have neither `timing` nor `checks`, so `judge` is compared in
     their place.
     """
 
@@ -54,7 +54,7 @@ class PairedBenchmark:
     """Champion and candidate timed in turn in one process: raw seconds per call, paired by round, in order.
 
     `control_seconds` is the A/A control: the champion loaded a second time, with its own slot in each round; empty in
-    records from before it existed. `looks` is how often the samples were looked at until there was a decision.
+    records older than the control. `looks` is how often the samples were looked at until there was a decision.
     """
 
     champion_seconds: tuple[float, ...]
@@ -76,7 +76,7 @@ class Change:
 
 # The name of the unchanged machine, among the machines on which a pair is simulated again.
 NOMINAL = "nominal"
-# The same machine, but branches that the contest assumes to be taken are not, or the other way round.
+# The same machine under the opposite of the contest's assumption (ASSUME) on branches.
 OTHER_WAY = "branches the other way than ASSUME says"
 
 
@@ -122,7 +122,7 @@ def _ratio(champion_seconds: float | None, candidate_seconds: float | None) -> f
 class Verdict:
     """The decision and its reasons. `time_ratio` = candidate / champion, with the interval on which the decision rests.
 
-    - `changes` are the counters that moved against the champion, the largest relative change first.
+    - `changes` are the counters that differ from the champion's, the largest relative change first.
     - Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since the last accept,
       `error_rate` is the largest chance of accepting a candidate that gains too little.
     - Simulated gains only: `resimulated` is the pair on other machines, on which the gain has to hold.
@@ -164,8 +164,8 @@ class Attempt:
     one.
 
     `revocation` is set only in a `revoke`. `champion` is then the attempt that lost its title, `champion_evidence` how
-    it failed, and kernel and evidence are those of the attempt that holds the title now. If none does, they are those
-    of the failed champion, and the outcome is `failed`.
+    it failed, and kernel and evidence are those of the attempt that holds the title now. If no attempt holds it, kernel
+    and evidence are those of the failed champion, and the outcome is `failed`.
     """
 
     number: int

@@ -13,7 +13,7 @@ NOTABLE = 0.001
 class Factors:
     """Factors by which a chip's resources are multiplied; 1 changes nothing.
 
-    - clock: of the core, with all its units; the times of the memory, in seconds, stay the same.
+    - clock: the clock of the core and of all its units; the times of the memory, in seconds, stay the same.
     - bandwidth: bytes per second of HBM.
     - dma_latency: from the start of a transfer to its arrival, without the time for its bytes.
     - transfer_cost: how long each transfer occupies the path to HBM, in addition to the time for its bytes.

@@ -36,5 +36,5 @@ def known_evidence(
 
 
 def disturbed(evidence: Evidence, tampering: Failure | None) -> Evidence:
-    """The evidence with `tampering` as its failure, if there is one: changed files outrank any other failure."""
+    """The evidence with `tampering` as its failure if it is not None: changed files outrank any other failure."""
     return replace(evidence, failure=tampering) if tampering else evidence

@@ -36,7 +36,7 @@ def changes(candidate: Evidence, champion: Evidence) -> tuple[Change, ...]:
 
 
 def _size(change: Change) -> float:
-    # With +1, a count that rises from zero is a large change, but not an infinite one.
+    # The 1 makes a count that rises from zero a large change instead of an infinite one.
     return abs(math.log((change.after + 1) / (change.before + 1)))
 
 

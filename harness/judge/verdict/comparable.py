@@ -62,7 +62,7 @@ def label(source: Source, chip: Chip) -> str:
 
 
 def require_comparable(candidate: Evidence, champion: Evidence, chip: Chip) -> None:
-    """Raises a ValueError that names the first difference, if any: then the caller must evaluate the champion again."""
+    """Raises a ValueError that names the first difference, if any. Remedy: evaluate the champion again."""
     sources = (latency(candidate).source, champion.latency.source if champion.latency else latency(candidate).source)
     pairs: list[tuple[str, object, object]] = [
         ("chip", candidate.chip, champion.chip),

@@ -19,7 +19,7 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
     This function is called after each batch of a running paired benchmark, and again on the record of a finished one:
     the same pairs give the same ruling. Each end of the interval misses the true ratio with probability
     `sign_test.look_error`. The control is judged with the error of a first attempt. This is the largest error, so the
-    control's interval is no wider than that of a verdict on the same samples. The control gives a false alarm in at
+    control's interval is no wider than a verdict's interval on the same samples. The control gives a false alarm in at
     most `policy.false_accept_rate` of the paired benchmarks.
     """
     try:
@@ -82,7 +82,7 @@ def interval_text(ratio: float, low: float, high: float, pairs: int) -> str:
 
 
 def _unusable(paired: PairedBenchmark, policy: Policy) -> str:
-    """The reason why this paired benchmark can never lead to a ruling; empty if it can."""
+    """The reason why no ruling can follow from this paired benchmark; empty if there is no such reason."""
     if not paired.control_seconds:
         return "the champion was not timed against itself, so the noise of the machine is unknown"
     if paired.looks > len(policy.looks):

@@ -14,15 +14,14 @@ _SAME = 1e-9
 
 
 def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> Verdict:
-    """The accept `verdict` on a simulated gain; inconclusive instead unless the gain holds on every machine.
+    """The accept `verdict` if the simulated gain holds on every machine, otherwise an inconclusive verdict.
 
     On each machine the candidate must take less time than the champion, by any amount: the nominal times already show
-    that the gain is large enough, and exceeds the simulator's error for programs of this kind. To require the minimum
-    effect under each changed constant would require more of every gain, because a constant that makes all kernels
-    faster (transfers at no cost) also makes their difference smaller. If the ratio on a machine is 1 or more, the sign
-    of the gain depends on the constant changed there. The verdict is inconclusive if there are no runs, if a run has no
-    time, or if the times of the nominal run are not the judged times. On no machine may a member of a suite lose more
-    than `may_lose`.
+    that the gain is large enough, and exceeds the simulator's error for programs of this kind. The minimum effect is
+    not required under each changed constant: a constant that makes all kernels faster (transfers at no cost) also makes
+    their difference smaller. If the ratio on a machine is 1 or more, the sign of the gain depends on the constant
+    changed there. The verdict is inconclusive if there are no runs, if a run has no time, or if the times of the
+    nominal run are not the judged times. On each machine, a member of a suite may lose at most `may_lose`.
     """
     doubt = (
         _unusable(candidate, champion, resimulated)
@@ -48,7 +47,7 @@ def summary(resimulated: tuple[Resimulation, ...]) -> str:
 
 
 def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> str:
-    """The reason why the runs say nothing about the two judged times; "" if they do."""
+    """The reason why the runs say nothing about the two judged times; "" if there is no such reason."""
     nominal = next((run for run in resimulated if run.name == NOMINAL), None)
     if nominal is None or len(resimulated) < 2:
         return (
@@ -75,7 +74,7 @@ def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
                 f"it is unknown whether the gain holds under {run.name}: simulated again, one of the two programs has "
                 "no time"
             )
-    # Written so that a NaN counts as lost too.
+    # The comparison is negated, so that a NaN counts as a lost gain.
     losing_runs = [run for run in resimulated if not (run.time_ratio is not None and run.time_ratio < 1)]
     if not losing_runs:
         return ""

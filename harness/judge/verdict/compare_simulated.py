@@ -4,14 +4,15 @@ The same program always takes the same simulated time, so trying again involves 
 only uncertainty is whether hardware agrees. The simulator's errors are those of its model (a latency, a queue, a
 clock). Two programs share most of these errors. The rest comes from the differences between the programs, and is zero
 for equal schedules. Suppose that the error of a pair were a fraction c of the change plus a floor f. Then the sign of a
-change g would be known to k deviations if g >= k (c g + f), that is if g >= k f / (1 - k c). The part that grows with
-the change would only cost a factor; only the floor would hide small changes.
+change g would be known to k deviations if g >= k (c g + f), that is if g >= k f / (1 - k c). The part c g would only
+raise the required gain by a factor; only the floor would hide small changes.
 
 The published times do not confirm this. Among them, the pairs most like a champion and a candidate are two kernels for
 one problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). None
 of these pairs is as similar as a champion and a candidate often are. So the whole error is treated as floor, and no
 part of it shrinks with the change. For programs that differ little this is cautious. A record states one number for its
-program: one standard deviation of the ratio of such a pair. The larger of the two records' numbers counts.
+program: one standard deviation of the time ratio of two kernels for one problem. The larger of the two records' numbers
+counts.
 
 A search presents the fastest of many candidates, and so also selects simulator errors in their favour. If none of n
 candidates were truly faster and their errors were normal and independent, all of them would stay below k deviations
@@ -33,8 +34,8 @@ from harness.units import percent, seconds
 
 # The number of standard deviations that a gain must exceed. It is one, because the published pairs are kernels by
 # different authors. A champion and a candidate differ less, so the record's number is more likely too large than too
-# small. A larger number would refuse nearly every gain of a single change. If a candidate that is truly no faster
-# differs as much as the published pairs, its gain exceeds one deviation in one case out of six; only a device can tell.
+# small. A larger number would refuse nearly every gain of a single change. A candidate that is no faster, but differs
+# as much as these pairs, exceeds one deviation in one case out of six; only a device can tell.
 _DEVIATIONS = 1.0
 
 
@@ -124,7 +125,7 @@ def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
 
 
 def _relative(run: Simulation) -> float:
-    """The uncertainty of a run; for a mean over timing inputs, the largest: their errors have the same sign."""
+    """The uncertainty of a run; with several timing inputs the largest of theirs, as their errors have one sign."""
     return max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty)
 
 

@@ -21,8 +21,8 @@ def failure(evidence: Evidence) -> Failure | None:
     """The Failure `static`, `program-differs` if the compiled program lacks work of the checked one, else None.
 
     Only missing matrix products, exponentials and transfers count: no compiler leaves them out, and a kernel that
-    passed the checks needs them. No more exponentials are required than the trace has, because a kernel may compute
-    them in another way. Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes
+    passed the checks needs them. The trace's own exponentials are the most that are required, because a kernel may
+    compute them in another way. Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes
     for float32 only add work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has
     less arithmetic than the useful matmul FLOPs, because it then has loops of unknown trip count.
     """

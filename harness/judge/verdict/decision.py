@@ -55,11 +55,11 @@ def decide(
     Failed: a stage or a check failed, or the latency is less than `chip` can reach. Inconclusive: a latency, a check or
     the pairs of `paired` are missing, or the interval allows neither accept nor reject. A simulated gain must be at
     least `policy.minimum_effect`, must exceed the simulator's uncertainty, and must exist in each run of `resimulated`,
-    in which one uncertain constant is changed (without these runs the verdict is inconclusive). No member of a suite
-    may lose more than it is allowed to, also in these runs. The fastest of several candidates (`tries`) must gain more
-    than a single one, because choosing by simulated times also chooses their errors. For a measured gain the whole
-    confidence interval must lie beyond the minimum; the interval widens with each attempt since the last accept. Raises
-    ValueError if the two are not comparable.
+    in which one uncertain constant is changed (without these runs the verdict is inconclusive). Each member of a suite
+    may lose at most `may_lose`, also in these runs. The fastest of several candidates (`tries`) must gain more than a
+    single one, because choosing by simulated times also chooses their errors. For a measured gain the whole confidence
+    interval must lie beyond the minimum; the interval widens with each attempt since the last accept. Raises ValueError
+    if the two are not comparable.
     """
     failure = candidate.failure or _found_failing(candidate, paired, chip)
     if failure:
@@ -145,7 +145,7 @@ def _measured(
 def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
     """Text that states the certainty that the interval needed, and the reason for it."""
     missed = 2 * sign_test.look_error(policy, attempts)
-    # The number of digits that tell the certainty from 100 %.
+    # The number of digits that distinguish the certainty from 100 %.
     digits = max(0, -math.floor(math.log10(missed)) - 2)
     return (
         f"attempt {attempts} since the last accept, look {paired.looks} of at most {len(policy.looks)}: intervals of "
@@ -162,7 +162,7 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
     try:
         ratio, low, high = sign_test.paired_ratio(old, new, sign_test.look_error(policy, attempts))
     except ValueError:
-        # Host times are only reported, not judged: without any there is nothing to report.
+        # Host times are only reported, not judged. Without host times there is nothing to report.
         return ""
     if len(new) < sign_test.MINIMUM_PAIRS or high > 1 - policy.minimum_effect:
         return ""
@@ -173,7 +173,7 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
 
 
 def _reason(failure: Failure) -> str:
-    """Stage and message; if the message ends with a colon, with the line that follows it in the detail.
+    """Stage and message. If the message ends with a colon, the next line of the detail is appended.
 
     The compiler's errors have the cause in that line: `CompileTimeMosaicMisalignedBlockAndTiling:`, then the tiling.
     """
@@ -183,7 +183,7 @@ def _reason(failure: Failure) -> str:
 
 
 def _found_failing(candidate: Evidence, paired: PairedBenchmark | None, chip: Chip) -> Failure | None:
-    """A failure that no stage reported; for a suite, the failure of the first member that has one."""
+    """A failure that no stage reported; for a suite, that of the first failing member."""
     for name, evidence in candidate.programs:
         failure = (
             _failed_check(evidence)
@@ -204,7 +204,7 @@ def _failed_check(evidence: Evidence) -> Failure | None:
             fault = "the output could not be compared with the reference"
         elif not check.elements:
             kind, fault = "nothing-compared", "nothing was compared, and nothing unchecked is accepted"
-        # Written so that a NaN error fails too.
+        # The comparison is negated, so that a NaN error fails.
         elif not (check.passed and check.error <= check.tolerance):
             fault = f"error {check.error:.3g}, tolerance {check.tolerance:.3g}"
         else:

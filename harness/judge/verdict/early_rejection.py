@@ -26,7 +26,7 @@ def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chi
 
 
 def rejection(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> Verdict:
-    """The rejection of a candidate for its time alone; it says how many of the checks were run."""
+    """The rejection of a candidate for its time alone; the reason states how many of the checks were run."""
     verdict = compare_simulated.verdict(candidate, champion, policy, chip, changes(candidate, champion))
     run = len(candidate.all_checks)
     slower = "slower" if verdict.time_ratio is None or verdict.time_ratio > 1 else "too slow at a member"

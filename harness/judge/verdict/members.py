@@ -35,7 +35,7 @@ def times(candidate: Evidence, champion: Evidence) -> tuple[MemberTimes, ...]:
 def losing(suite: Statement, members: Iterable[MemberTimes]) -> tuple[MemberTimes, ...]:
     """The members that lose more than they may, or whose loss is unknown."""
     most = 1 + (suite.may_lose or 0.0) + ROUNDING
-    # Written so that a NaN loses too.
+    # The comparison is negated, so that a NaN counts as losing.
     return tuple(member for member in members if member.time_ratio is None or not member.time_ratio <= most)
 
 
@@ -57,7 +57,7 @@ def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tupl
 def resimulated(
     candidate: Evidence, champion: Evidence, runs: Mapping[str, tuple[Resimulation, ...]]
 ) -> tuple[Resimulation, ...]:
-    """The runs of a suite; `runs` are those of the members whose programs differ (at least one), by their names."""
+    """The suite's runs; `runs` holds, by name, the runs of each member whose programs differ (at least one)."""
     alike = {member.name: member for member in times(candidate, champion) if member.name not in runs}
     suite_runs = []
     for each in zip(*runs.values(), strict=True):

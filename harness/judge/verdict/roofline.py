@@ -57,7 +57,7 @@ def score(util: float, latency_seconds: float) -> float:
 
 
 def regime(util: float, bandwidth_util: float, intensity: float, ridge: float) -> Regime:
-    """The binding resource: latency if both utilisations are low, else compute from the ridge on, memory below it."""
+    """The binding resource: latency if both utilisations are low; compute if `intensity` >= `ridge`; else memory."""
     if util < LOW_UTILISATION and bandwidth_util < LOW_UTILISATION:
         return "latency-bound"
     return "compute-bound" if intensity >= ridge else "memory-bound"
@@ -126,9 +126,9 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
     """HBM bytes of one call with re-reads (None: unknown), and the source of the number.
 
     Derived from the block index maps of the Pallas calls. If a kernel moves an operand by hand, the simulator's DMA
-    bytes of the whole chip are used instead. They are also used if they are fewer than the maps show: XLA leaves an
-    array between two kernels in VMEM if it fits, which the maps do not show. Then only the schedule's own transfers are
-    traffic. For a suite the bytes are the weighted geometric mean.
+    bytes of the whole chip are used instead. The DMA bytes are also used if they are fewer than the bytes by the maps.
+    The maps do not show that XLA leaves an array between two kernels in VMEM if the array fits; then only the
+    schedule's transfers are traffic. For a suite the bytes are the weighted geometric mean.
     """
     if evidence.members:
         of_members = [traffic(member) for member in evidence.members]

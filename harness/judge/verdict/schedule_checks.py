@@ -32,7 +32,7 @@ def failure(evidence: Evidence) -> Failure | None:
 
     The simulator executes the compiled program at the contest's shape, which is the program that is timed. The earlier
     checks see other programs made from the same trace: the CPU's, in which transfers take no time and indices past the
-    end are moved back, and the interpreter's at a reduced shape.
+    end are clamped, and the interpreter's at a reduced shape.
     """
     offences = _offences(evidence)
     for kind, expected in _EXPECTED.items():
@@ -64,7 +64,7 @@ def _offences(evidence: Evidence) -> tuple[Offence, ...]:
 
 
 def _words(offences: list[Offence]) -> str:
-    """The first offence in words, and the number of the others."""
+    """The first offence in words, and the number of further offences."""
     first = offences[0]
     line = f" at {first.line}" if first.line else ""
     more = f", and {len(offences) - 1} more like it" if len(offences) > 1 else ""

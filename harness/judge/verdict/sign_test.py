@@ -1,8 +1,8 @@
 """Statistics of paired, noisy timings: the median ratio, an interval that holds for any noise, and its error rate.
 
 Why the interval holds. Champion and candidate are timed in random order within each round. If both take the same time,
-the winner of each pair is then an independent fair coin toss, whatever the machine does: drift, spikes, steps, a clock
-with two speeds or coarse ticks change the difference of two times, not which of them is smaller. The same holds
+the winner of each pair is an independent fair coin toss, whatever the machine does: drift, spikes, steps, a clock with
+two speeds or coarse ticks change the size of a difference, but its sign stays random. The same holds
 for a candidate that takes r times the champion's time, if its times are divided by r. So the number of pairs on the
 wrong side of the true ratio is binomial, and the interval between two order statistics (that of the sign test) needs no
 other assumption. For normal noise it needs 1.6 times the pairs of the best interval (the efficiency of the sign test is
@@ -11,8 +11,8 @@ other assumption. For normal noise it needs 1.6 times the pairs of the best inte
 How sure it must be. Every attempt and every look at the samples is a chance to be lucky. By Boole's inequality the
 probabilities at most add up, even if they are dependent. So a rate `a` for everything between two accepts is spent as
 a / (k (k + 1)) on the k-th attempt since the last accept (the sum over all k is a), in equal parts on its looks. The
-price is small, because the number of pairs that an interval needs grows only with the logarithm of 1 / its error: the
-interval needs at least 14 pairs at the first attempt, 33 at the thousandth.
+price is small, because the number of pairs that an interval needs grows only with log(1 / error): at least 14 pairs at
+the first attempt, 33 at the thousandth.
 """
 
 import functools

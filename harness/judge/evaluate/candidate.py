@@ -49,10 +49,10 @@ from harness.records import Claims, PallasCall, Statement, Trace
 from harness.sandbox import arrays, asked_device
 from harness.sandbox.messages import Done, Rejected
 
-# Work outside Pallas calls, "cheap elementwise work", may be at most this share of the useful work. Scaling the Q of an
-# attention contest beforehand is 0.002 %.
+# The largest share of the useful work that may be done outside Pallas calls ("cheap elementwise work"). Scaling Q
+# before an attention kernel is 0.002 %.
 _OUTSIDE_SHARE = 0.05
-# A number of small objects that exceeds the number of free addresses after JAX and numpy have been imported.
+# More small objects than there are free addresses for them after JAX and numpy have been imported.
 _BALLAST = 1 << 18
 
 
@@ -199,10 +199,10 @@ def _exceeds_vmem(traced: TracedKernel) -> str:
 
 
 def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot, program: str) -> None:
-    """Loads kernel.py once more; raises Rejected `not-deterministic` if its program's digest is not `program`.
+    """Loads kernel.py again; raises Rejected `not-deterministic` if the digest of the new program is not `program`.
 
     The digest changes if a constant comes from a clock, from random numbers, or from the address of an object. During
-    the second load, other objects occupy the free addresses of small objects, so that new objects get other addresses.
+    the second load, ballast occupies the free addresses of small objects, so new objects get other addresses.
     """
     ballast = [object() for _ in range(_BALLAST)]
     with asked_device.asked_for(traced.chip):
@@ -224,7 +224,7 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot,
 def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
     """Raises Rejected `flop-claim` for a wrong claim, `work-outside-pallas` for too much work outside kernels.
 
-    Outside kernels, any work in loops of unknown trip count is too much.
+    A loop of unknown trip count outside kernels may do no work at all.
     """
     if claims.flops not in (None, statement.work.flops):
         raise Rejected(
@@ -320,7 +320,7 @@ def _traced(shape: TracedShape) -> TracedKernel:
 
 
 def export_cpu(request: ExportRequest) -> Done:
-    """Writes the CPU reference program that is made from the trace for the requested shape."""
+    """Writes the CPU reference program, made from the program that was traced for the requested shape."""
     traced = _traced(request.shape)
     program = interpretation.checked_program(traced.closed, traced.shapes, traced.chip, request.fill)
     Path(request.artifact).parent.mkdir(parents=True, exist_ok=True)
@@ -333,11 +333,11 @@ def interpret(request: InterpretRequest) -> Done:
 
     If a wait could end any of several transfers, the first family at a smaller shape runs three times: transfers end in
     the order in which they were started, in the reverse order, and in a random order. For the other families the order
-    is random; if it makes a result wrong, the comparison with the reference fails. If the run of the first family, or
-    of the full shape, may have read memory that the kernel has not written, the program runs again on the same inputs.
-    This second run finds the values that the first run left in memory, and random numbers where it left none.
-    Raises Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`,
-    `transfer-order`, `left-memory`, `not-interpretable`.
+    is random; a result that this order makes wrong fails the comparison with the reference. If the run of the first
+    family or of the full shape may have read unwritten memory, the program runs again on the same inputs. Memory then
+    holds the values that the first run left there, and random numbers where that run wrote nothing. Raises Rejected
+    `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`, `transfer-order`,
+    `left-memory`, `not-interpretable`.
     """
     traced = _traced(request.shape)
     is_first = request.family == traced.problem.families(full=False)[0]
@@ -409,8 +409,8 @@ def _interpreted_once(
         run = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
         _runs[request.shape, most_under_way] = run
     inputs = traced.problem.make_inputs(request.family, request.seed)
-    # One run at each shape takes the steps backwards; the full shape has only this run. Other runs draw the order from
-    # the request's seed, so a repeated request has the same order.
+    # At each shape one run walks the steps backwards; the full shape has no other run. All other runs draw the order
+    # from the request's seed, so a repeated request has the same order.
     families = traced.problem.families(full=False)
     is_backwards = request.shape == "full" or request.family == families[0]
     watched = WatchedRun(
@@ -420,8 +420,8 @@ def _interpreted_once(
         reshapes=tuple(reshaped.lines(traced.closed.jaxpr)),
         where=where,
         left=_left.setdefault(request.shape, {}),
-        # Every other run at a smaller shape finds in memory the values that a call of the same kernel on other inputs
-        # left there.
+        # At smaller shapes, every second family starts with the memory that a call of the same kernel on other inputs
+        # left.
         finds_left=finds_left or (request.shape != "full" and request.family in families[1::2]),
         seed=request.seed,
     )

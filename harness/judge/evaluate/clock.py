@@ -1,4 +1,4 @@
-"""The times at which the stages of an evaluation begin and end."""
+"""The start and the duration of each stage of an evaluation."""
 
 import time
 
@@ -22,14 +22,14 @@ class StageClock:
         return tuple(sorted(self._times, key=lambda stage: stage.start_seconds))
 
     def begin(self, name: str) -> None:
-        """Records that one more job of the stage is under way."""
+        """Records that another job of the stage has started."""
         running, start = self._open.get(name, (0, time.monotonic()))
         self._open[name] = (running + 1, start)
         if not running:
             self._progress(name, "start", 0.0)
 
     def fail(self, name: str, kind: str) -> None:
-        """Records that a job of the stage failed; the stage then ends with the kind of its first failure."""
+        """Records that a job of the stage failed; the stage will end with the kind of its first failure."""
         self._failures.setdefault(name, kind)
 
     def close(self, name: str, state: str, *, goes_on: bool) -> None:

@@ -1,4 +1,4 @@
-"""The process that checks answers: it runs the CPU reference program, never kernel.py, and compares with float64."""
+"""The process that checks results: it runs the CPU reference program, never kernel.py, and compares with float64."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ def check(request: CheckRequest) -> CheckReply:
 
 
 def probe(request: ProbeRequest) -> ProbeReply:
-    """Changes inputs of one program and checks which outputs change; at a reduced shape also repeats a call.
+    """Changes the inputs of a program and checks which outputs change; at a reduced shape it also repeats a call.
 
     Raises Rejected.
     """
@@ -88,7 +88,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
 
 
 def _with_shape(failure: Failure | None, problem: Problem, request: CheckRequest | ProbeRequest) -> Failure | None:
-    """The same failure, if there is one; its message begins with the shape if that is not the contest's own."""
+    """The same failure, or None; its message begins with the shape if this is not the contest's own shape."""
     if failure is None:
         return None
     where = at_smaller_shape(problem.statement(), _problem(request.problem, None).statement())
@@ -134,7 +134,7 @@ _last = _ReferenceRun()
 
 
 def _run_once(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-    """The result of `_run_untouched`, reused if the last call here had the same program and inputs."""
+    """The result of `_run_untouched`; reused if the last call of `_run_once` had the same program and inputs."""
     global _last
     if _last.artifact != request.artifact or _last.inputs is not inputs:
         # Frees the last run's arrays before this run makes its own.

@@ -1,4 +1,4 @@
-"""The draws of one evaluation, and the draws of an earlier one that are repeated."""
+"""The random draws of an evaluation, and the earlier draws that it repeats."""
 
 import secrets
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ from harness.operators.space import RECIPE
 from harness.records import Draw
 from harness.records.evidence import Mode
 
-# A fill of at least this size makes every product or sum wrong by far more than any tolerance; its square still fits
-# into float32.
+# A fill of at least this size makes every product or sum wrong by far more than any tolerance. The square of the fill
+# still fits into float32.
 _LEAST_FILL = 1 << 12
 
 
 def seed() -> int:
-    """An unforeseeable seed: it is drawn after the candidate is traced."""
+    """A seed that the candidate cannot foresee, because it is drawn after the candidate was traced."""
     return secrets.randbits(31)
 
 
@@ -41,9 +41,9 @@ def unforeseen_number(*, is_negative: bool = False) -> float:
 def repeatable(
     draws: Iterable[Draw], problem: Problem, mode: Mode, *, reduced: int | None, is_second: bool = False
 ) -> tuple[Draw, ...]:
-    """The members of `draws`, each once, that were checked in this mode at this shape and whose family still exists.
+    """The different members of `draws` that were checked in this mode at this shape and whose family still exists.
 
-    `reduced` is the position of the shape in `problem.reduced()`, or None for the full shape; `is_second` asks for the
+    `reduced` is the position of the shape in `problem.reduced()`, or None for the full shape. `is_second` selects the
     second shape near this reduced shape.
     """
     here = shape(problem, reduced, is_second=is_second)
@@ -57,7 +57,7 @@ def repeatable(
 
 
 def mode_of(reduced: int | None) -> Mode:
-    """The mode in records of a run of the CPU reference program at this reduced shape (None: the contest's own shape).
+    """The recorded mode of a run of the CPU reference program at this reduced shape (None: the contest's own shape).
 
     A kernel without a smaller shape is checked at the contest's shape twice, once in place of a smaller shape; both
     runs have the mode `full`.

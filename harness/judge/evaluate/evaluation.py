@@ -28,7 +28,7 @@ from harness.sandbox.strip_paths import strip_paths
 
 __all__ = ["environment", "evaluate", "is_of", "source"]
 
-# The file next to the dumps with the hash of the candidate from which the dumps were made.
+# The file next to the dumps. It holds the hash of the candidate from which the dumps were made.
 _STAMP = "kernel.sha256"
 _NOBODY = Listener()
 
@@ -81,7 +81,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
                 evaluations = [Evaluation(plans[0], children, listener)]
                 evidence = evaluations[0].run()
             else:
-                # A search for an attempt's dumps looks for the stamp here first.
+                # A search for an attempt's dumps first looks for the stamp in this folder.
                 stamp(work, request.candidate)
                 evaluations = [
                     Evaluation(plan, children, Listener(progress=named(plan.member.name, listener.progress)))
@@ -126,7 +126,7 @@ def _require_dtypes(problem: Problem, chip: Chip) -> None:
 
 
 def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
-    """The timing inputs in the form in which the simulator reads them from the folder of the dumps."""
+    """The timing inputs in the form that the simulator reads from the folder of the dumps."""
     positions = {array.name: position for position, array in enumerate(problem.statement().inputs)}
     return tuple(
         timing_tables.timing_tables(name, {positions[table]: values for table, values in contents.items()})
@@ -135,7 +135,7 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
 
 
 def _is_out_of_reach(policy: Policy) -> bool:
-    """True if no child can write to the cache of programs: the machine confines each to the files that it may write."""
+    """True if no child process can write to the cache of programs, because the machine confines its file access."""
     return confinement.isolation(policy.is_confined).landlock is not None
 
 

@@ -1,1 +1,1 @@
-"""The chip's program: compiled, and compared with the CPU's program that was checked."""
+"""Compiles the program for the chip, and proves that it is the program that was checked on the CPU."""

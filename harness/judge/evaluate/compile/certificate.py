@@ -1,11 +1,11 @@
 """Derives the CPU's program from the traced one, without kernel.py, and proves that the compiled program is that one.
 
 kernel.py can change anything in the process that traces it: that process could deliver two unrelated programs, or
-change JAX's lowering rules. So it delivers the traced program as data. From this data, the program that is checked on
-the CPU is derived here, by JAX's unchanged rules. The program for the chip comes from the candidate's process, which
-knows the lines of kernel.py. This program must equal the lowering of the traced program that is made here, operation by
-operation, kernels included. Around its kernels the traced program must be lowered to the same operations on both
-platforms.
+change JAX's lowering rules. So it delivers the traced program as data. From this data, the judge derives the program
+that is checked on the CPU, by JAX's unchanged rules. The program for the chip comes from the candidate's process,
+because only that process knows the lines of kernel.py. The judge lowers the traced program again, and both lowerings
+must be equal, operation by operation, kernels included. Around its kernels, the traced program must have the same
+operations on both platforms.
 """
 
 from dataclasses import fields
@@ -26,10 +26,10 @@ from harness.records import Certificate
 from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
-# Fields of an exported program that are names, settings of the export, or its text, which is compared in normal form.
+# Fields that are not compared: names, settings of the export, and the program's text, whose normal form is compared.
 _NOT_COMPARED = ("fun_name", "mlir_module_serialized", "disabled_safety_checks", "_get_vjp")
 
-# Replaces each kernel for the comparison of the operations around kernels.
+# The name of the call that replaces each kernel while the operations around kernels are compared.
 _OPAQUE = "opaque"
 _opaque_p: Any = core.Primitive(_OPAQUE)
 _opaque_p.multiple_results = True
@@ -83,8 +83,8 @@ def certify(request: CertifyRequest) -> Certificate:
 def _require_sound(closed: Any, chip: Chip) -> None:
     """Raises Rejected `foreign-primitive` if a primitive is not JAX's, `forged-result` if a value's type is wrong.
 
-    No trace produces such a program. A compiler that uses one type and an interpreter that uses another would compute
-    different things.
+    No trace produces such a program. The compiler and the interpreter could read different types from it, and so
+    compute different results.
     """
     unknown = next((each for each, _ in normal_form.primitives(closed) if each.startswith(normal_form.UNKNOWN)), None)
     if unknown is not None:
@@ -140,7 +140,7 @@ def _differs(message: str) -> Rejected:
 
 
 def _with_opaque_kernels(jaxpr: Any) -> Any:
-    """The same program; each kernel is replaced by one call that is the same for every platform."""
+    """The same program; each kernel is replaced by a call that is the same on every platform."""
     changed = []
     for number, equation in enumerate(jaxpr.eqns):
         if jaxprs.is_pallas_call(equation):

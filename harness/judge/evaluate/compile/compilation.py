@@ -15,7 +15,7 @@ from harness.judge.evaluate.messages import CompileReply, CompileRequest
 from harness.sandbox.messages import Rejected
 
 if TYPE_CHECKING:
-    # For types only, so that the timing key contains no checks: at run time only the statement of a problem is used.
+    # For types only: an import at run time would add the code of the checks to the timing key.
     from harness.operators import Problem
 
 _NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in dumps"
@@ -32,7 +32,7 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     shapes = described_shapes(problem.statement().inputs, request.chip)
     exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
     try:
-        # The state's memory is donated, so that it is changed in place; otherwise a copy of it would be timed too.
+        # The memory of the state is donated, so that the kernel changes it in place; a copy would be part of the time.
         donated = problem.statement().donated
         compiled = jax.jit(exported.call, donate_argnums=donated).lower(*shapes).compile()
     except Exception as error:
@@ -43,7 +43,7 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
         raise _compile_failure(str(cause)) from error
     text = compiled.as_text()
     if request.chip.mesh:
-        # Only the executable contains XLA's tables of neighbours.
+        # Only the serialized executable contains XLA's tables of neighbouring chips.
         Path(f"../../dumps/program{SUFFIX}").write_bytes(compiled.runtime_executable().serialize())
     for path in request.hlo_texts:
         Path(path).write_text(text, encoding="utf-8")
@@ -79,7 +79,7 @@ def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
         raise Rejected("compile", "no-kernel", "expected a Pallas kernel in the compiled module, found none")
     if not any(Path("../../dumps").glob("*final_bundles.txt")):
         raise Rejected("compile", "no-schedule", _NO_SCHEDULE)
-    # Mosaic's own dump is not used, because it holds the text after every pass: 26 MB for large blocks.
+    # Mosaic's own dump is not used: it holds the text after every pass, 26 MB for large blocks.
     for kernel in kernels:
         body = mosaic.fingerprint_text(kernel.body)
         (Path(mosaic_directory) / f"{kernel.name}.mlir").write_text(body, encoding="utf-8")

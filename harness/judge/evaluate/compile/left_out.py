@@ -1,4 +1,4 @@
-"""Finds, in a program's bytes, options of kernels that make the compiler leave checks out, and restores the checks."""
+"""Finds and removes the options in a program's bytes with which a kernel makes the compiler leave checks out."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ _OPTIONS = (b'"disable_bounds_checks": true', b'"disable_semaphore_checks": true
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedCompileRequest(CompileRequest):
-    """A request to compile a program with the checks that its options leave out."""
+    """A request to compile a program together with the checks that its own options leave out."""
 
 
 def leaves_out_checks(artifact: Path) -> bool:

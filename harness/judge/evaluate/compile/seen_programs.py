@@ -23,7 +23,7 @@ from harness.records import Simulation
 # The limits on all entries together and on one entry. The entry of a kernel with 65 thousand bundles takes some MB.
 _MOST_BYTES = 512 << 20
 _MOST_BYTES_OF_ONE = 64 << 20
-# The largest unpacked size of an entry: a larger entry is damaged, or was not written here.
+# The largest unpacked size of an entry. A larger entry is damaged, or comes from another program.
 _MOST_BYTES_UNPACKED = 2 << 30
 _MARK = b"kernel-ratchet program 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -34,7 +34,7 @@ _REPLY = "reply.json"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """The kept results of a program: the answer of the compiler's process, and the simulation of its schedule."""
+    """The cached results of a program: the reply of the compiler's process, and the simulation of the schedule."""
 
     key: str
     compiled: CompileReply
@@ -59,7 +59,7 @@ class SeenPrograms:
         return hashlib.sha256(msgspec.json.encode(key_parts)).hexdigest()
 
     def restored(self, key: str, work: Path) -> Seen | None:
-        """Puts a program's dumps and texts into `work` and returns its kept results; None without a valid entry.
+        """The cached results of a program, whose dumps and texts are put into `work`; None if there is no valid entry.
 
         Raises OSError if `work` cannot be written.
         """
@@ -79,13 +79,13 @@ class SeenPrograms:
         return seen
 
     def keep(self, key: str, work: Path, compiled: CompileReply, simulation: Simulation) -> None:
-        """Keeps the results and drops the least recently used entries; does nothing if it cannot write."""
+        """Caches the results and drops the least recently used entries; does nothing if the folder is not writable."""
         with contextlib.suppress(OSError, ValueError):
             data = _packed(Seen(key=key, compiled=compiled, simulation=simulation), work)
             if len(data) > min(_MOST_BYTES_OF_ONE, self.most_bytes):
                 return
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # The temporary name is unique, because two processes may keep the same program at once.
+            # The temporary name is unique, because two processes may write the same entry at once.
             temporary = self.directory / f".{key}.{secrets.token_hex(8)}"
             try:
                 temporary.write_bytes(data)
@@ -136,7 +136,7 @@ def _files(work: Path) -> Iterator[Path]:
 
 
 def _unpacked(data: bytes, key: str) -> tuple[Seen, dict[str, bytes]]:
-    """The kept results, and the files by their paths; raises ValueError and zipfile's errors if an entry is damaged."""
+    """The cached results, and the files by path. Raises ValueError or an error of zipfile if the entry is damaged."""
     start = len(_MARK) + _DIGEST_BYTES
     body = data[start:]
     if data[:start] != _MARK + hashlib.sha256(body).digest():

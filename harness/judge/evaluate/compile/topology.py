@@ -1,4 +1,4 @@
-"""The device that programs are compiled for, as libtpu describes it on a machine without one."""
+"""The device that programs are compiled for, as libtpu describes it on a machine without a TPU."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from harness.records import Array
 from harness.sandbox import arrays, asked_device
 from harness.units import quantity
 
-# On chips with two cores a device is one core, unless a megacore is requested.
+# On a chip with two cores, libtpu's default device is one core; with this setting it is the whole chip.
 _BOTH_CORES = {"chip_config_name": "megacore"}
 
 
@@ -24,7 +24,7 @@ def described_device(chip: Chip) -> jax.Device:
 
 
 def described_shapes(inputs: Sequence[Array], chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes of these inputs on the device of `chip`, or split over its mesh, with the chips in order of number.
+    """The shapes of these inputs on the device of `chip`. Over a mesh they are split over the chips in order of number.
 
     Raises RatchetError `wrong-topology`.
     """

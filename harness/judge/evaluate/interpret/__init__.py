@@ -1,1 +1,1 @@
-"""Executes a kernel step by step on a CPU as the chip would, with its memory, cores and transfers."""
+"""Executes a kernel on a CPU step by step, with the memory, the cores and the transfers of the chip."""

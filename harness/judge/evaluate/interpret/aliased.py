@@ -10,11 +10,11 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_in_hb
 
 
 def with_one_memory(equation: Equation, vmem_bytes: int) -> Jaxpr:
-    """The kernel of a Pallas call, with each input in HBM that is aliased to an output replaced by that output.
+    """The kernel of a Pallas call. An input in HBM that is aliased to an output is replaced by this output.
 
-    On a chip both are one array, so that a write to either can be read from both. The interpreter's array for the
-    output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM: then an input window
-    and an output window with equal blocks are parts of one array, and the input is replaced too.
+    On a chip both are one array, so a write to one of them can be read from the other. The interpreter's array for the
+    output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM. Then an input window
+    and an output window with equal blocks are parts of one array, so this input is replaced too.
     """
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     first, inputs = mapping.num_index_operands, mapping.num_inputs
@@ -57,7 +57,7 @@ def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
 
 
 def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
-    """An inner program of `equation` after `_renamed`, with its own variables for these inputs and outputs."""
+    """An inner program of `equation` after `_renamed`; it has its own variables for these inputs and outputs."""
     if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
         return part  # no condition of a loop reads aliased inputs or outputs
     # An inner program's operands are the equation's last operands, after predicates and operands of other programs.

@@ -1,11 +1,11 @@
 """Gives TPU interpret mode's buffers three properties of a chip that JAX leaves out; notes reads of unwritten memory.
 
-- A window has two buffers that are used in turn: after a block was written to HBM, the next step finds other contents.
-- A block is fetched while an earlier step runs: it misses the values that this step writes to the same array in HBM.
-- A negative index leads to memory in front of an array: JAX's interpreter counts it from the end, as numpy does.
+- A window alternates between two buffers: after a block was written to HBM, the next step finds other contents.
+- A block is fetched while an earlier step runs, so it misses the values that this step writes to its array in HBM.
+- A negative index reaches memory in front of an array; JAX's interpreter counts it from the end, as numpy does.
 
-JAX writes by swapping values, so a read of the value that a write replaces is not seen here: see
-`jaxprs.uses_replaced_values`.
+JAX writes by swapping values, so this module cannot see a kernel use the value that a write replaces;
+`jaxprs.uses_replaced_values` does.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from harness.judge.evaluate.interpret.left_memory import IN_HBM, is_unwritten
 
-# The methods through which all accesses go.
+# The methods of JAX's memory class through which all accesses go.
 _METHODS = ("get_buffer_content", "store_buffer_content", "swap_buffer_content")
 # The bytes of the largest integers that a chip computes with.
 _LARGEST_INTEGER = 4
-# The functions that call these methods, each with its parameter that names the input or output of a block's copy.
+# The functions that call these methods, each with the parameter that names the input or output whose block is copied.
 _FUNCTIONS = {"get": "input_name", "store": "output_name"}
 
 
@@ -38,7 +38,7 @@ class _Memory:
     # The output window that was read last, by chip and core, and the windows whose block has been written to HBM.
     window: dict[tuple[int, int], Any] = field(default_factory=dict)
     replaced: set[Any] = field(default_factory=set)
-    # The arrays in HBM from which blocks were fetched, and their contents before something was written to them.
+    # The arrays in HBM from which blocks were fetched, and the contents of these arrays before the first write to them.
     fetched: set[Any] = field(default_factory=set)
     before: dict[Any, NDArray[Any]] = field(default_factory=dict)
     # For each buffer that begins unwritten: JAX's object, and an array that is true where something was written.
@@ -48,10 +48,10 @@ class _Memory:
 
 @dataclass(slots=True)
 class Buffers:
-    """The buffers of a run. `comes_early`: a fetched block misses all writes of the same call to its array in HBM.
+    """The buffers of a run. `comes_early`: a fetched block misses all writes to its array in HBM by the same call.
 
     `in_front` is the error of an access in front of a buffer. It is kept because it also ends the runs of the other
-    chips, whose errors may hide it.
+    chips, and their errors may hide it.
     """
 
     comes_early: bool
@@ -197,7 +197,7 @@ def _anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
 
 
 def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, result: Any) -> Any:
-    """The result of a read; for the fetch of an input's block, the contents that the chip would have fetched."""
+    """The result of a read. For the fetch of an input's block it is the contents that the chip would have fetched."""
     if _access.purpose == "fetch":
         buffers.fetched.add(key)
         if run.comes_early and key in buffers.before and result[0] is not None:

@@ -1,6 +1,6 @@
 """Rewrites the program that is checked on a CPU so that it computes the chip's results where XLA on a CPU differs.
 
-docs/SEMANTICS.md lists each rewritten operation, with kind `modelled`, and the reason for the rewrite.
+docs/SEMANTICS.md lists each rewritten operation (kind `modelled`) and the reason for the rewrite.
 """
 
 import math
@@ -31,7 +31,7 @@ _CONVERSION = "convert_element_type"
 _FLOAT32_DIGITS = 24
 # Every number of these types is also a number of bfloat16.
 _EIGHT_BITS = (jnp.dtype(jnp.int8), jnp.dtype(jnp.uint8))
-# Operations whose results may need rounding: not those that select an operand or change its sign.
+# Operations whose results may need rounding. A selection of an operand or a change of its sign needs none.
 _ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
     "max",
     "min",
@@ -49,24 +49,24 @@ _ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
     "reduce_window_min",
     "sort",
 }
-# `vpack.c.b16` and `vpack.c.b8` pack no integers of fewer than 8 bits.
+# `vpack.c.b16` and `vpack.c.b8` pack integers of at least 8 bits.
 _FEWEST_PACKED = 8
 # A register of bfloat16.
 _TILE_ROWS, _LANES = 16, 128
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
-# The models of these operations consist of operations that have models themselves. All other models are final: their
-# operations are not replaced again.
+# The models of these operations consist of operations that have models too, which are then replaced. The operations of
+# all other models are not replaced again.
 _STEPWISE = frozenset(("logistic", "integer_pow"))
 
-# A function that computes an operation's results from its operands as the chip does. The functions of `_MODELS` make it
-# for an equation; they return None if XLA on a CPU computes the same.
+# A function that computes an operation's results from its operands as the chip does. The functions in `_MODELS` make a
+# model for an equation; they return None if XLA on a CPU computes the same results.
 Model = Callable[..., Any]
 
 
 def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
     """The same kernel, with a model in place of every operation that `chip` computes differently than XLA on a CPU.
 
-    Every computed bfloat16 value is rounded, and XLA leaves out no conversion (`_and_rounded`).
+    `_and_rounded` makes XLA round every computed bfloat16 value and perform every conversion.
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -83,7 +83,7 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
 
 
 def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program, with conversions outside kernels written so that XLA leaves none of them out."""
+    """The same program; the conversions outside kernels are written so that XLA performs all of them."""
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
         if inner(equation) and not is_pallas_call(equation):
@@ -162,7 +162,7 @@ def _constant(value: float) -> float:
 def _dot(equation: Equation, _: Chip) -> Model | None:
     """Models products: DEFAULT rounds float32 to bfloat16, HIGH adds three products of parts, HIGHEST rounds nothing.
 
-    HIGH and HIGHEST subtract from each number its first part, which turns an infinite number into NaN.
+    HIGH and HIGHEST subtract its first part from each number, so an infinite number becomes NaN.
     """
     precision_param = equation.params["precision"]
     precision = precision_param[0] if isinstance(precision_param, tuple) else precision_param
@@ -364,7 +364,7 @@ def _div(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _rem(equation: Equation, _: Chip) -> Model | None:
-    """Models the compiled form for floats: |x| - floor(|x| (1 / |y|)) |y| with the sign of x; 0 if this equals |y|."""
+    """Models the compiled form for floats: r = |x| - floor(|x| (1 / |y|)) |y|, or 0 if r = |y|, with the sign of x."""
     dtype = equation.outvars[0].aval.dtype
     if jnp.issubdtype(dtype, jnp.integer):
         return divided(equation)
@@ -472,13 +472,13 @@ def _gather(equation: Equation, _: Chip) -> Model:
 
 
 def _multiple_of(equation: Equation, _: Chip) -> Model:
-    """Rounds the value down to a multiple, because the compiler may rely on the multiple that the kernel promises."""
+    """Rounds the value down to the multiple that the kernel promises, because the compiler may rely on this promise."""
     factor = int(np.lcm.reduce(equation.params["values"]))
     return lambda x: lax.sub(x, lax.rem(x, lax.full_like(x, factor)))
 
 
 def _keeps_low_bits(equation: Equation) -> bool:
-    """True for conversions between integers of 8 bits or more: the chip packs their low bits, signed or unsigned."""
+    """True for conversions between integers of 8 bits or more, signed or unsigned: the chip packs their low bits."""
     old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
     return all(jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits >= _FEWEST_PACKED for dtype in (old, new))
 
@@ -496,7 +496,7 @@ def converted(equation: Equation) -> Model | None:
             return None
         low, high = new_limits.min, new_limits.max
     else:
-        # The largest float32 that fits: 127 into 8 bits, 2^31 - 128 into 32, because 2^31 - 1 is no float32.
+        # The largest float32 that fits: 127 for 8 bits; 2^31 - 128 for 32 bits, because 2^31 - 1 is no float32.
         low, high = float(new_limits.min), float(new_limits.max)
         if new_limits.bits > _FLOAT32_DIGITS:
             high *= 1 - 2.0**-_FLOAT32_DIGITS

@@ -1,4 +1,4 @@
-"""Tests that XLA on this CPU performs conversions as `chip_model` writes them; as JAX writes them, it skips some."""
+"""Tests that XLA on this CPU performs the conversions that `chip_model` writes; it skips some that JAX writes."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,9 +11,9 @@ from jax.extend import core
 from harness.judge.evaluate.interpret import chip_model
 from harness.sandbox.messages import Rejected
 
-# XLA is known to leave out conversions to these types. Conversions to other types are covered by tests only.
+# XLA is known to leave out conversions to these types. Conversions to other types are checked by tests only.
 _DTYPES = ("bfloat16", "int8", "uint8")
-# XLA computes smaller sums in another way.
+# The shape must be this large: XLA computes smaller sums in another way.
 _SHAPE = (256, 256)
 
 
@@ -41,7 +41,7 @@ def skipped_conversions(dtypes: Sequence[str]) -> list[str]:
     traced = jax.make_jaxpr(sums)(values)
     got = jax.jit(core.jaxpr_as_fun(traced.replace(jaxpr=chip_model.with_conversions(traced.jaxpr))))(values)
     expected = [values.astype(jnp.dtype(dtype)).astype(np.float32).sum(axis=1) for dtype in dtypes]
-    # Leaving a conversion out changes the sums by 1e-4 here, adding in another order by 1e-6.
+    # A missing conversion changes these sums by 1e-4, another order of additions changes them by 1e-6.
     return [
         dtype for dtype, g, e in zip(dtypes, got, expected, strict=True) if not np.allclose(g, e, rtol=2e-5, atol=0)
     ]

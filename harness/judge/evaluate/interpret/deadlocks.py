@@ -1,4 +1,4 @@
-"""Reports waits of an interpreted kernel that nothing can end; JAX's TPU interpreter would wait for ever."""
+"""Reports waits of an interpreted kernel that can never end; JAX's TPU interpreter would hang."""
 
 import contextlib
 import inspect
@@ -10,7 +10,7 @@ from typing import Any
 from jax._src.pallas.mosaic.interpret import shared_memory
 
 DEADLOCK = "DEADLOCK"
-# The interval at which a waiting core checks whether the others have ended.
+# The interval at which a waiting core checks whether the other cores have ended.
 _LOOK_SECONDS = 0.05
 # The longest time for which the late core lets the others run ahead. A core that polls a semaphore never waits, so the
 # late core would be held back for ever; after this time it is no longer held back in this kernel.
@@ -22,10 +22,10 @@ _LATE_LOOK_SECONDS = 0.001
 def deadlocks_found() -> Iterator[None]:
     """Within this context a wait raises RuntimeError if its signal can never come.
 
-    On one core only copies under way can signal during a wait. They are completed here; if the count is still too low,
-    the wait raises. On several cores a wait raises if every core has ended or is in a wait that no copy under way can
-    end. A core that waits elsewhere, as in a collective of XLA, may still signal: then only the time limit of the check
-    ends the waits. If this version of JAX has other semaphores, nothing is changed.
+    On one core only copies under way can signal during a wait. The wait first completes these copies, and raises if the
+    count is still too low. On several cores a wait raises if every core has ended or is in a wait that no copy under
+    way can end. A core that waits outside these semaphores, as in a collective of XLA, may still signal. Then only the
+    time limit of the check ends the waits. If this version of JAX has other semaphores, nothing is changed.
     """
     semaphore: Any = getattr(shared_memory, "Semaphore", None)
     wait: Any = getattr(semaphore, "wait", None)
@@ -68,7 +68,7 @@ def wait_with_others(semaphore: Any, value: int, core: int) -> None:
             if copy is None:
                 waits.begin(core, semaphore, value)
                 try:
-                    # Another core may end meanwhile, without a notification.
+                    # Another core may end during this wait, and its end notifies no semaphore.
                     semaphore.cv.wait(_LOOK_SECONDS)
                     stuck = waits.stuck(semaphore.shared_memory)
                 finally:
@@ -76,7 +76,7 @@ def wait_with_others(semaphore: Any, value: int, core: int) -> None:
         if copy is not None:
             copy()
         elif stuck:
-            # Another core may have failed, and then also waits for the others to end.
+            # A core that has failed counts as waiting for the others to end; its error comes first.
             semaphore.shared_memory.check_failed()
             raise RuntimeError(f"{DEADLOCK}: {stuck}")
 
@@ -95,7 +95,7 @@ def let_others_go_on(memory: Any, core: int) -> None:
 class _Waits:
     """The cores that wait now, each with its semaphore and the count that it needs, and the number of ended waits.
 
-    `is_one_late`: the late core still lets the others go on first; False once they took longer than `_LATE_SECONDS`.
+    `is_one_late`: the late core still lets the other cores go first; False once these took longer than `_LATE_SECONDS`.
     """
 
     of_cores: dict[int, tuple[Any, int]] = field(default_factory=dict)
@@ -110,9 +110,9 @@ class _Waits:
         del self.of_cores[core]
 
     def stuck(self, memory: Any) -> str:
-        """A text that says what each core waits for; "" if a core can go on, or if this is not known.
+        """The wait of each core in words; "" if a core can go on or may be able to.
 
-        Before a core goes on, it ends its wait. So if no wait has ended since the start of this call, all cores waited
+        A core ends its wait before it goes on. So if no wait has ended since the start of this call, all cores waited
         during the whole call.
         """
         ended, stuck = self.ended, self._stuck()
@@ -124,7 +124,7 @@ class _Waits:
         return "; ".join(f"{text}, on {_chips(each)}" for text, each in cores.items())
 
     def may_go_on(self, memory: Any, late: int) -> bool:
-        """True if a core other than `late` can go on, or if this is not known."""
+        """True if a core other than `late` can go on or may be able to."""
         ended, stuck = self.ended, self._stuck()
         return len(stuck.keys() - {late}) + _at_barriers(memory) < memory.num_devices - 1 or ended != self.ended
 

@@ -12,8 +12,8 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from numpy.typing import NDArray
 
-# This function of JAX, which is replaced here, draws the order within the interpreted program: compiling the draw takes
-# 0.3 s for each new length of an axis, and all runs of the program would have the same order.
+# The replaced function of JAX. It draws the order within the interpreted program: compiling the draw takes 0.3 s for
+# each new length of an axis, and all runs of a program would have the same order.
 _DRAWN = "_get_randomized_grid_coordinates"
 _PARAMETERS = ["grid", "mosaic_params", "random_seed"]
 
@@ -26,8 +26,8 @@ def orders_from(seed: int | None) -> Iterator[None]:
     """Within this context parallel axes are walked in orders drawn from `seed`, or backwards if it is None.
 
     If an axis has several steps, its first step never runs first. A kernel must not rely on the order of steps that it
-    declares parallel. The CPU reference program runs the steps forwards and another run runs them backwards, so of any
-    two steps each comes first in one run. If this version of JAX draws the order in another way, JAX's order stays.
+    declares parallel. The CPU reference program walks the steps forwards and another run walks them backwards, so any
+    two steps are run in both orders. If this version of JAX draws the order in another way, JAX's order stays.
     """
     global _seed
     draw: Any = getattr(interpret_pallas_call, _DRAWN, None)
@@ -43,7 +43,7 @@ def orders_from(seed: int | None) -> Iterator[None]:
 
 
 def orders(grid: tuple[Any, ...], mosaic_params: Any, random_seed: int | None) -> tuple[jax.Array, ...]:
-    """The steps along each axis, in the order of the run: empty for an axis that is not parallel."""
+    """The steps along each parallel axis in the order of the run; empty for an axis that is not parallel."""
     is_parallel = interpret_pallas_call._get_parallel_dim_semantics(mosaic_params, len(grid))
     return tuple(
         jax.pure_callback(

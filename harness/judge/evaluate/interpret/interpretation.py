@@ -27,9 +27,9 @@ from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
 _RACE = "RACE DETECTED"
-# The call by which `with_layout_constraint` names a layout.
+# The custom call that `with_layout_constraint` produces.
 _LAYOUT_CALL = "LayoutConstraint"
-# The clocks that JAX prints after each access mean nothing to a reader.
+# JAX prints vector clocks after each access; they do not help a reader.
 _CLOCK = re.compile(r"\n +clock: (?:\[[\d\s]*\]|<[^>]*>)")
 # The time of a run grows with the number of cores: 0.6 s with 2, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).
 _MOST_CORES = 16
@@ -38,7 +38,7 @@ _MOST_CORES = 16
 def runnable(
     closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = False, joins_windows: bool = False
 ) -> Callable[..., list[Any]]:
-    """The traced program as a function of its inputs, in which Pallas calls compute what `chip` computes.
+    """The traced program as a function of its inputs; its Pallas calls return the results of `chip`.
 
     `interpret` is the mode in which Pallas calls are interpreted, False for the compiler. `is_flipped`: comparisons of
     unwritten memory are reversed.
@@ -56,7 +56,7 @@ def runnable(
 
 
 def get_ready_for(chip: Chip) -> None:
-    """Loads the modules that JAX loads when it lowers, so that their settings do not count as changes by kernel.py."""
+    """Loads the modules that JAX loads for lowering, so that their effects on settings do not count as kernel.py's."""
     importlib.import_module("jax._src.pallas.mosaic.pallas_call_registration")
     if chip.platform == "cuda":
         importlib.import_module("jax.experimental.pallas.mosaic_gpu")
@@ -67,8 +67,8 @@ def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.
     """Parameters with which TPU interpret mode finds races, reads out of bounds, and reads of unwritten memory (NaN).
 
     On a GPU no program of the grid may rely on another program. So each of the `steps` programs gets its own core, and
-    a write to memory that another program accesses is a race. Beyond 16 steps, the programs share 16 cores, and only
-    races between programs on different cores are found. At most `most_under_way` transfers may be under way at a time.
+    a write to memory that another program accesses is a race. More than 16 programs share 16 cores; then only races
+    between programs on different cores are found. At most `most_under_way` transfers may be under way at a time.
     """
     cores = chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES)
     return pltpu.InterpretParams(
@@ -95,7 +95,7 @@ def race_of(error: BaseException | None, printed: str) -> str | None:
 
 
 def reset() -> None:
-    """Clears the state of the last interpreted run. Otherwise the next run would raise the error of that run again."""
+    """Clears the state of the last interpreted run; otherwise the next run would raise the old error again."""
     pltpu.reset_tpu_interpret_mode_state()
     dispatch.runtime_tokens.clear()
 
@@ -104,10 +104,10 @@ def reset() -> None:
 def memory_filled_with(value: Fill) -> Iterator[None]:
     """Within this context unwritten memory of an interpreted kernel holds `value`.
 
-    None: JAX fills it with NaN, which shows in nearly every kernel that reads it. NaN does not show if the kernel tests
-    for NaN, to replace it or because the kernel itself uses NaN as a tag; on a chip such a kernel finds the values that
-    the last kernel left. "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": that NaN, a
-    plain NaN, and a large number of either sign, in turn from element to element.
+    None: JAX fills it with NaN, which makes nearly every kernel that reads it fail. A kernel that tests for NaN, to
+    replace it or because NaN is its own tag, may still pass; on a chip it finds the values that the last kernel left.
+    "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": successive elements hold the marked
+    NaN, a plain NaN, a large positive and a large negative number.
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
     value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)
@@ -161,11 +161,11 @@ def export(
 ) -> Any:
     """The program for `chip` as a `jax.export.Exported`.
 
-    For `tpu` or `cuda` its kernels are lowered for the device. For `cpu` they are interpreted: they compute what `chip`
-    computes, and unwritten memory holds `fill` (None: NaN; a text: comparisons with marked memory are also reversed).
-    Over a mesh the results are split according to `results`.
+    For `tpu` or `cuda` its kernels are lowered for the device. For `cpu` they are interpreted: they compute the results
+    of `chip`, and unwritten memory holds `fill` (None: NaN; with a text, comparisons of marked memory are reversed
+    too). Over a mesh the results are split according to `results`.
     """
-    # JAX does not promise that other versions can run these custom calls. Here the same version runs them.
+    # JAX guarantees these custom calls for no other version; the same version runs them here.
     named = [_LAYOUT_CALL, *([kernels.TRITON_CALL] if platform == "cuda" else [])]
     unchecked = [jax.export.DisabledSafetyCheck.custom_call(name) for name in named]
     if platform != "cpu":
@@ -198,7 +198,7 @@ def reference_program(
     except NotImplementedError as error:
         raise not_interpretable(error) from error
     except ValueError as error:
-        # JAX's interpreter uses these words in errors about references that it cannot turn into values.
+        # JAX's interpreter raises errors with these words if it cannot turn a reference into a value.
         if " Ref " not in str(error) and "discharged" not in str(error):
             raise
         scopes = (equation for equation in jaxprs.equations(closed.jaxpr) if equation.primitive.name == "run_scoped")

@@ -1,6 +1,6 @@
-"""Lets unwritten memory hold what the last run left there, as a kernel on a chip finds it.
+"""Fills unwritten memory with the values that the last run left there, as a kernel on a chip finds them.
 
-Where the last run wrote nothing either, `buffers` has put random numbers.
+Memory that the last run did not write either holds random numbers, which `buffers` put there.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ IN_HBM = ("any", "hbm")
 
 @contextlib.contextmanager
 def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> Iterator[None]:
-    """Within this context an interpreted program runs once; afterwards `left` holds what it leaves in memory.
+    """A context for one run of an interpreted program; afterwards `left` holds the values that the run left in memory.
 
-    If `is_found`, unwritten memory begins with the contents of `left`, which the last run of the same program left.
-    Floats in other unwritten memory are `number`, unless `number` is None.
-    Raises NotImplementedError if this version of JAX's interpreter is unknown here.
+    If `is_found`, unwritten memory begins with the contents of `left`, from the last run of the same program. If
+    `number` is not None, floats in all other unwritten memory begin as `number`. Raises NotImplementedError if this
+    version of JAX's interpreter is unknown here.
     """
     memory = shared_memory.SharedMemory
     allocate = memory.allocate_buffer

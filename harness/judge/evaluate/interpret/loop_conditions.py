@@ -1,7 +1,7 @@
-"""Rewrites loops whose condition reads references, which `interpret=True` would read only before the loop.
+"""Rewrites loops whose condition reads references, because `interpret=True` reads them only before the loop.
 
 `interpret=True` (jax 0.10.2, 0.12.0) turns references into values, and in every iteration the condition gets the values
-from before the loop. Here the condition is computed before the loop, and again at the end of each iteration.
+from before the loop. The rewritten loop computes the condition before the loop and at the end of each iteration.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def _loop(equation: Equation) -> list[Equation]:
         equation.invars[of_condition + of_body :],
     )
     before, goes_on = _with_operands(condition, [*first, *values])
-    # In the body each reference has one variable, so that the condition reads the values that the body wrote.
+    # Each reference has one variable in the body, so that the condition reads the values that the body wrote.
     inside = dict(zip(map(id, constants), body.invars[:of_body], strict=True))
     others = {id(operand): (operand, core.Var(operand.aval)) for operand in first if id(operand) not in inside}
     names = [inside[id(operand)] if id(operand) in inside else others[id(operand)][1] for operand in first]
@@ -73,7 +73,7 @@ def _loop(equation: Equation) -> list[Equation]:
 
 
 def _with_operands(program: Jaxpr, operands: Sequence[Any]) -> tuple[list[Equation], Any]:
-    """The equations of a program with one result, applied to these operands, and the result."""
+    """The equations of a program applied to these operands, and the program's only result."""
     new: dict[Any, Any] = dict(zip(program.invars, operands, strict=True))
 
     def renamed(var: Any) -> Any:

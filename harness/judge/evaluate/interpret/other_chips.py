@@ -1,7 +1,7 @@
-"""Tracks what interpreted chips know about each other: which chips have begun, and which signals a wait has taken.
+"""Tracks which events on other chips an interpreted chip can rely on: chips that have begun, signals that a wait took.
 
-JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to a chip that has not begun, if the kernel has its own
-barrier. It also treats a wait for one of several signals as a wait for all signals that have arrived. Both hide races.
+If a kernel has its own barrier, JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to a chip that has not
+begun. It also treats a wait for one of several signals as a wait for all signals that have arrived. Both hide races.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memor
 from harness.judge.evaluate.interpret.deadlocks import let_others_go_on, wait_with_others
 
 NOT_BEGUN = "CHIP NOT BEGUN"
-# At most this many ways to take units from the senders are compared. If there are more, only the units that each sender
-# must have sent count.
+# The largest number of ways to take units from the senders that are compared. If there are more ways, only the units
+# that each sender must have sent count.
 _MOST_WAYS = 4096
 
 
@@ -27,8 +27,7 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
     """A context in which a wait relies only on events that must have happened for its semaphore to reach the count.
 
     Chip `late` ends a wait only when no other chip can go on. By then all signals and transfers that do not depend on
-    this wait have begun. So all signals and transfers that could end the wait are known, even those that the kernel
-    does not intend for it.
+    this wait have begun. So all signals and transfers that could end the wait are known, even unintended ones.
 
     An interpreted kernel raises RuntimeError (NOT_BEGUN) if a chip copies to another chip, or signals a semaphore there
     other than a barrier's, before it has received a signal from that chip, directly or through other chips.
@@ -50,7 +49,7 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
     def note_barrier(self: Any, *threads: Any) -> None:
         synchronise(self, *threads)
         count = threads[1] - threads[0] if len(threads) > 1 else len(threads[0])
-        # This is JAX's barrier before a kernel without a barrier of its own.
+        # JAX puts this barrier before a kernel that has no barrier of its own.
         self.all_have_begun = getattr(self, "all_have_begun", False) or count == self.num_cores
 
     def note_semaphore(self: Any, semaphore_id: Any) -> None:
@@ -102,7 +101,7 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
 
 
 def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
-    """Raises RuntimeError if the sender's clock holds no event of the target. A kernel's clocks begin at zero."""
+    """Raises RuntimeError if the sender's clock holds no event of the target. Clocks begin at zero in each kernel."""
     if sender != target and not getattr(memory, "all_have_begun", False) and not _numbers(clock)[target]:
         raise RuntimeError(
             f"{NOT_BEGUN}: chip {sender} sends to chip {target} without knowing that chip {target} has begun; let the "
@@ -113,8 +112,8 @@ def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
 def _certain_clock(arrived: Any, sent: list[tuple[int, int, Any]], units_taken: int) -> Any:
     """The vector clock of the events that must have happened before `units_taken` units could be taken.
 
-    The units may come from any of the senders, from each sender in the order in which it sent them. The chip knows only
-    the events that all ways to take the units have in common.
+    The units may come from any of the senders. Units of one sender are taken in the order in which they were sent. The
+    chip knows only the events that all ways to take the units have in common.
     """
     certain_clock = arrived.copy()
     numbers = _numbers(certain_clock)

@@ -1,6 +1,6 @@
-"""Puts a mark in place of the undefined results of operations outside kernels, which docs/SEMANTICS.md lists.
+"""Marks undefined results of operations outside kernels. docs/SEMANTICS.md lists these operations.
 
-XLA on a CPU and on a chip may differ in these results, and both are right.
+XLA on a CPU and XLA on a chip may return different results for them, and both are right.
 """
 
 import functools
@@ -69,7 +69,7 @@ def _sort(equation: Equation) -> Model | None:
 
 
 def _differs_from_the_one_before(key: Any) -> Any:
-    """`[rows, length]`, True where a run of equal keys begins: NaNs are equal, and so are zeros of both signs."""
+    """`[rows, length]`, True where a run of equal keys begins. All NaNs are equal, and so are both zeros."""
     before = jnp.roll(key, 1, axis=1)
     is_same = lax.eq(key, before)
     if jnp.issubdtype(key.dtype, jnp.floating):
@@ -106,11 +106,11 @@ def _scatter(equation: Equation) -> Model | None:
         def most(bits: Any) -> Any:
             return lax.scatter_max(beyond, indices, bits, params["dimension_numbers"], mode=params["mode"])
 
-        # One scatter for maximum and minimum: XLA on a CPU (jaxlib 0.10.2) crashes if it fuses several scatters of
+        # One scatter computes maximum and minimum: XLA on a CPU (jaxlib 0.10.2) crashes if it fuses several scatters of
         # rows.
         largest, smallest = jax.vmap(most)(jnp.stack((bits, lax.bitwise_not(bits))))
         smallest = lax.bitwise_not(smallest)
-        # Where nothing was written, the largest is less than the smallest.
+        # If an element was not written, its largest update is less than its smallest.
         written = lax.select(lax.ge(largest, smallest), _from_bits(largest, operand.dtype), operand)
         return lax.select(lax.gt(largest, smallest), marks(written), written)
 

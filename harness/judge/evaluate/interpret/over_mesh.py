@@ -1,13 +1,13 @@
 """Runs a traced program over a mesh in TPU interpret mode, with one CPU device for each chip, side by side.
 
-Each check and probe runs the program itself, and the runs differ in everything that a kernel must not rely on:
+Each check and probe runs the program anew, and the runs differ in everything that a kernel must not rely on:
 
 - Transfers end in the order in which they were started, in the reverse order, or in a random order.
-- A different chip is held back: it ends a wait only when no other chip can go on.
+- Each run holds back another chip: this chip ends a wait only when no other chip can go on.
 - Unwritten memory holds NaN, large numbers, or what the last run left there.
 - A fetched block contains the kernel's earlier writes to its array, or misses them.
 
-A repeated run on the same inputs uses another order of transfers, and finds the memory as the last run left it.
+A repeated run on the same inputs uses another order of transfers, and starts with the memory that the last run left.
 """
 
 import zlib
@@ -29,7 +29,7 @@ from harness.judge.evaluate.interpret.watched_run import WatchedRun
 from harness.judge.evaluate.trace import meshes, program_codec
 from harness.sandbox import asked_device
 
-# The number of runs of each program on the same inputs, and the memory that each program's last run left.
+# The number of runs of each program on the same inputs, and the memory that the last run of each program left.
 _runs: Counter[tuple[str, int]] = Counter()
 _left: dict[str, Left] = {}
 

@@ -22,7 +22,7 @@ from harness.judge.evaluate.interpret import (
 from harness.judge.evaluate.trace import grids
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls, with_inner
 
-# Functions with custom derivatives: JAX allows no effects of interpret mode in them.
+# Functions with custom derivatives; JAX forbids the effects of interpret mode in them.
 _WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
 
 
@@ -31,9 +31,9 @@ def with_interpret(
 ) -> Jaxpr:
     """The same program with every Pallas call's `interpret` set: False for the compiler, otherwise a mode.
 
-    An interpreted kernel computes what `chip` computes. `is_flipped` reverses its comparisons of unwritten memory. With
-    `joins_windows`, the windows of aliased arrays that fit into VMEM share their memory (not in TPU interpret mode).
-    In TPU interpret mode a call has effects, and so has everything around it: loops, branches, functions. A function
+    An interpreted kernel computes the results of `chip`. `is_flipped` reverses its comparisons of unwritten memory.
+    With `joins_windows`, the windows of aliased arrays that fit into VMEM share their memory (not in TPU interpret
+    mode). In TPU interpret mode a call has effects, and so have the loops, branches and functions around it. A function
     with custom derivatives must not have effects, so it is called without its derivatives.
     """
     effects = pallas_core.get_interpret_effects(interpret)

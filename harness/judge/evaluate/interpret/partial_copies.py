@@ -1,7 +1,7 @@
-"""Lowers copies whose size is known only at run time (such as the last block of an inner pipeline) for a CPU.
+"""Lowers copies for a CPU if their size is known only at run time, such as the last block of an inner pipeline.
 
-XLA has no dynamic sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). Here a loop along each
-axis of unknown size copies one index after the other.
+XLA has no dynamic sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). This lowering uses a loop
+along each axis of unknown size, which copies one index per iteration.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def copies_of_any_size() -> Iterator[None]:
             (place for place, transform in enumerate(transforms or ()) if isinstance(transform, ReshapeTransform)), None
         )
         if place is not None:
-            # The part of the reference that is reshaped is taken out, changed and put back.
+            # The reshaped part of the reference is read, changed and written back.
             inner = read(x, transforms[:place])
             old, new = write_part(inner.reshape(transforms[place].shape), transforms[place + 1 :], value)
             return old, swap(x, transforms[:place], new.reshape(inner.shape))[1]
@@ -95,7 +95,7 @@ def _written(target: _CopiedPart, source: _CopiedPart) -> Any:
     if len(kept) != len(free):
         raise NotImplementedError("a copy whose size is known only at run time, between arrays of different ranks")
     pairs = list(zip(kept, free, strict=True))
-    # One step for each index along the axes of unknown size, so that nothing beyond the copied part is moved.
+    # Each step copies one index along the axes of unknown size, so that nothing beyond the copied part is moved.
     unknown = [
         (of, to) for of, to in pairs if not (isinstance(source.sizes[of], int) and isinstance(target.sizes[to], int))
     ]

@@ -1,11 +1,11 @@
-"""Rewrites reads and writes that JAX's interpreters (0.10.2, 0.12.0) cannot perform, as steps that they can perform.
+"""Replaces reads and writes that JAX's interpreters (0.10.2, 0.12.0) cannot perform by steps that they can perform.
 
 If a reference is indexed, then reshaped or reinterpreted, then indexed again, TPU interpret mode handles only the first
-indices. Here a read reads everything that the first indices select, which is then checked for races; a write through a
-reinterpreted reference writes everything that they select, with the old values around the new values. For a write under
-a mask, TPU interpret mode uses the length of a later axis as that of the first axis, and reports an access out of
-bounds; `interpret=True` cannot handle a constant index. Here the whole part is read, and written back with the new
-values where the mask is true.
+indices. The replacement reads everything that the first indices select, and all of it is checked for races. A write
+through a reinterpreted reference becomes a write of everything that they select, with the old values around the new
+ones. For a write under a mask, TPU interpret mode takes the length of a later axis for that of the first, and reports
+an access out of bounds; `interpret=True` cannot handle a constant index. The replacement reads the whole part and
+writes it back, with the new values where the mask is true.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ FAR = 1 << 24
 
 
 def with_plain_reads(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; the transforms that follow the first indices of a read are applied to the values read."""
+    """The same kernel; in a read, the transforms after the first indices are applied to the values that were read."""
     return _rewritten(jaxpr, "get", _plain_read)
 
 
@@ -102,10 +102,10 @@ def _plain_bitcast(equation: Equation) -> list[Equation]:
 def _bounded(
     transforms: Sequence[Any], later: int, shape: tuple[int, ...], equation: Equation
 ) -> tuple[list[Equation], tuple[Any, ...]]:
-    """Equations, and the transforms before position `later`, which select `shape` and use the equations' results.
+    """Equations, and the transforms before position `later`; these select `shape` and use the results of the equations.
 
-    The returned transforms point far out of bounds if a later transform points out of bounds. Applied to values, such
-    an index would be moved back within bounds; on a chip it reaches other memory.
+    The returned transforms point far out of bounds if a later transform points out of bounds. If the later index were
+    applied to values, JAX would move it back within bounds; on a chip it reaches other memory.
     """
     rest, tree = tree_util.tree_flatten(tuple(transforms[later:]))
     first = tuple(transforms[:later])
@@ -135,7 +135,7 @@ def _ends(index: Slice) -> tuple[Any, Any]:
 
 
 def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
-    """`values` with `value` at the place that these transforms select."""
+    """A copy of `values` that has `value` at the place that these transforms select."""
     if not transforms:
         return value
     first, *rest = transforms
@@ -146,7 +146,7 @@ def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
 
 
 def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
-    """The same transforms, with indices of a reinterpreted or reshaped reference moved ahead as far as possible.
+    """The same transforms; indices of a reinterpreted or reshaped reference are moved ahead as far as possible.
 
     These are the indices of leading axes, or all indices of a reinterpreted reference if they select the whole of its
     last two axes. Otherwise the whole reference would be accessed, including parts that a copy is writing at the time.
@@ -183,8 +183,8 @@ def _without_no_reshapes(shape: tuple[int, ...], transforms: list[Any]) -> list[
 def _leading_first(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
     """The same transforms; the first indices are moved ahead for leading axes that no transform before them changes.
 
-    Reinterpreting changes the last axis but one; reshaping changes the first axis whose length differs, and all later
-    axes.
+    Reinterpreting changes the second to last axis. Reshaping changes the first axis whose length differs, and all axes
+    after it.
     """
     place = next((place for place, each in enumerate(transforms) if isinstance(each, NDIndexer)), 0)
     indexer = transforms[place] if place else None

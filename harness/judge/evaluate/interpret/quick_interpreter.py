@@ -1,10 +1,10 @@
-"""JAX's TPU interpret mode with less bookkeeping; its results and findings are the same, except on empty accesses.
+"""JAX's TPU interpret mode with less bookkeeping; except for empty accesses, its results and reports are the same.
 
-Two parts of that mode took ten times as long as all others at 1,024 grid steps. To find races, JAX compares every
-access of a buffer with all earlier accesses. Nearly all pairs either are ordered, which the maximum of many clocks
-shows at once, or touch different memory; here JAX sees only the other pairs. JAX also converts the arguments of each
-callback to JAX arrays, and all of its callbacks convert them back to numbers or numpy arrays; here the arguments are
-not converted.
+At 1,024 grid steps, two parts of that mode took ten times as long as all others together. To find races, JAX compares
+every access of a buffer with all earlier accesses. But nearly all pairs are ordered, which the maximum of many clocks
+shows at once, or touch different memory; this mode gives JAX only the other pairs. JAX also converts the arguments of
+each callback to JAX arrays, and the callbacks convert them back to numbers or numpy arrays. Here the arguments are not
+converted.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ _BLOCK = 256
 
 @dataclass(slots=True)
 class _Block:
-    """Some consecutive accesses: JAX's note on each, and the maximum of their clocks in each component."""
+    """A run of consecutive accesses: JAX's note on each access, and the componentwise maximum of their clocks."""
 
     entries: list[Any] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
     latest: Clock | None = None
-    # The clocks as rows of a matrix; clocks that were added since the matrix was last needed are missing.
+    # The clocks as rows of a matrix; clocks added since the last use of the matrix are missing.
     rows: Clock | None = None
 
     def matrix(self) -> Clock:
@@ -61,7 +61,7 @@ class Accesses:
         block.latest = clock.copy() if block.latest is None else np.maximum(block.latest, clock)
 
     def unordered(self, clock: Clock) -> list[Any]:
-        """The notes on accesses that happened neither before `clock` nor after it, in their order."""
+        """The notes on accesses that are ordered neither before nor after `clock`, oldest first."""
         entries: list[Any] = []
         for block in self.blocks:
             # A clock later than the maximum is later than every clock in the block.
@@ -103,7 +103,7 @@ def _called_with_its_arrays(*arrays: Any, callback: Any, **_: Any) -> Any:
 
 
 def _is_known_call(function: Any) -> bool:
-    """True if `function` has the parameters of the function that JAX calls with a callback's arguments at run time."""
+    """True if `function` has the expected parameters; at run time JAX calls it with the arguments of a callback."""
     expected = ["args", "result_avals", "callback", "sharding", "ordered"]
     return inspect.isfunction(function) and list(inspect.signature(function).parameters) == expected
 
@@ -118,7 +118,7 @@ def is_known(state: Any) -> bool:
 
 
 def quick(state: Any) -> Any:
-    """A subclass of JAX's class for the races of one run; it sees only accesses that may be part of a race."""
+    """A subclass of JAX's class for the races of one run; it passes on only accesses that may be part of a race."""
 
     places = {name: _places(getattr(state, name)) for name in ("check_read", "check_write")}
 

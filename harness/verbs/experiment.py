@@ -11,14 +11,6 @@ from harness.verbs.parts.arguments import add_evaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptDocument:
-    """An attempt as the ledger stores it; `row` is its row in the table of attempts, None in the answer of `show`."""
-
-    attempt: Attempt
-    row: Row | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedAttempt(Attempt):
     """An attempt as the ledger stores it, except that `number` is None if it was not recorded."""
 

@@ -2,15 +2,23 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from harness.errors import RatchetError
+from harness.records import Attempt, Row
 from harness.records.stored import SCHEMA
 from harness.shell.arguments import BASELINE, command
 from harness.shell.parser import Parser
 from harness.shell.program_name import renamed
 from harness.shell.verb import Document, Outcome, Verb
-from harness.verbs.experiment import AttemptDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDocument:
+    """An attempt as the ledger stores it; `row` is its row in the table of attempts, None in the answer of `show`."""
+
+    attempt: Attempt
+    row: Row | None
 
 
 class Show(Verb):

@@ -21,8 +21,8 @@ from harness.records import Policy
 from harness.shell.catalogue import EVERY
 from harness.shell.documents import documents, json_text, schema
 from harness.shell.main import main
-from harness.verbs.experiment import AttemptDocument
 from harness.verbs.judge import JudgeDocument
+from harness.verbs.show import AttemptDocument
 
 pytestmark = pytest.mark.long
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from analyses import by, gaps_and_inside, named, overview, rows, steps_table
+from analyses import by, gaps_and_inside, named, overview, rows, steps_table, utilization
 from capture_examples import late_start, run_folder, serialized
 
 from harness.records import Capture
@@ -51,25 +51,25 @@ def test_waits_are_listed_by_device_and_are_not_idle(whole: Capture) -> None:
 
 
 def test_the_start_is_no_idle_time_of_the_steps(whole: Capture) -> None:
-    found = {row["finding"]: row for row in rows(named(diagnosis.diagnose(whole))["findings"])}
-    assert "idle between runs" not in found
+    findings = {row["finding"]: row for row in rows(named(diagnosis.diagnose(whole))["findings"])}
+    assert "idle between runs" not in findings
     # Between the first sum and the first step, on both devices, without the second sum and the waits before it.
-    outside = found["idle outside steps"]
+    outside = findings["idle outside steps"]
     waits = 3_000 + 400 + 0.5 + 0.5
     assert outside["seconds"] == pytest.approx((2 * (390_000 - 2 * 50) - 400.5) * US, rel=1e-4)
     assert "before the first step" in outside["evidence"]
-    assert found["waiting for other chips"]["seconds"] == pytest.approx(waits * US, rel=1e-3)
-    assert found["waiting for other chips"]["evidence"] == "longest 3.000 ms on TPU:1"
+    assert findings["waiting for other chips"]["seconds"] == pytest.approx(waits * US, rel=1e-3)
+    assert findings["waiting for other chips"]["evidence"] == "longest 3.000 ms on TPU:1"
     idle = [row for row in rows(named(gaps_and_inside(whole))["idle"]) if row["part"] == "outside steps"]
     assert {row["verdict"] for row in idle} == {"start or end: not counted"}
     assert sum(row["idle_seconds"] for row in idle) == pytest.approx(outside["seconds"])
 
 
 def test_shares_are_of_the_time_that_the_overview_calls_idle_or_busy(whole: Capture) -> None:
-    found = {row["finding"]: row for row in rows(named(diagnosis.diagnose(whole))["findings"])}
+    findings = {row["finding"]: row for row in rows(named(diagnosis.diagnose(whole))["findings"])}
     devices = rows(overview(whole)[0])
     idle = sum(row["idle_fraction"] for row in devices) / 2
-    assert found["idle outside steps"]["share"] == pytest.approx(idle, rel=1e-3)
+    assert findings["idle outside steps"]["share"] == pytest.approx(idle, rel=1e-3)
     assert any("100.0% of the idle time is before the first step" in note for note in overview(whole)[0].notes)
 
 
@@ -97,10 +97,16 @@ def test_time_without_recorded_operations_is_neither_idle_nor_uneven(cut: Captur
     for name in ("idle", "findings"):
         assert any(lacks in note for note in shown[name].notes), name
     assert any(lacks in note for note in overview(cut)[0].notes)
-    found = by(shown["findings"], "finding", "share")
-    assert not found.keys() & {"idle between runs", "idle inside runs", "uneven steps"}
-    assert all(share < 1 for share in found.values())
+    findings = by(shown["findings"], "finding", "share")
+    assert not findings.keys() & {"idle between runs", "idle inside runs", "uneven steps"}
+    assert all(share < 1 for share in findings.values())
     assert rows(variation)[0]["verdict"] == "fine"
+
+
+def test_runs_without_operations_are_left_out_of_utilisation(whole: Capture, cut: Capture) -> None:
+    used = {row["module"]: row["hbm_fraction"] for row in rows(utilization(cut)[0])}
+    assert used == pytest.approx({row["module"]: row["hbm_fraction"] for row in rows(utilization(whole)[0])}, rel=1e-3)
+    assert any("TC and HBM leave these runs out" in note for note in utilization(cut)[0].notes)
 
 
 def test_steps_without_any_operation_have_no_idle_time_and_no_spread(tmp_path: Path) -> None:

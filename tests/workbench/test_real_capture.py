@@ -159,9 +159,9 @@ def test_what_ran_before_the_loop_takes_no_time_of_a_step(real: Capture) -> None
     classes = by(named(tables(real, hotspots.BREAKDOWN))["classes"], "class")
     assert (classes["communication"]["step_seconds"], classes["other"]["step_seconds"]) == (0.0, 0.0)
     assert classes["memory transfer"]["step_seconds"] == pytest.approx(760.083 * MS, abs=1e-6)
-    found = by(named(diagnosis.diagnose(real))["findings"], "finding")
-    assert "idle between runs" not in found
-    assert round(100 * found["idle outside steps"]["share"], 1) == 13.4
+    findings = by(named(diagnosis.diagnose(real))["findings"], "finding")
+    assert "idle between runs" not in findings
+    assert round(100 * findings["idle outside steps"]["share"], 1) == 13.4
 
 
 def test_no_bandwidth_is_that_of_half_a_transfer(real: Capture) -> None:
@@ -178,9 +178,9 @@ def test_where_operations_are_cut_off_nothing_is_idle() -> None:
     (row,) = rows(steps_table(trimmed)[0])
     assert (row["count"], row["idle_fraction"], row["spread"]) == (7, None, None)
     assert row["median_seconds"] == pytest.approx(0.784, abs=1e-3)
-    found = by(named(diagnosis.diagnose(trimmed))["findings"], "finding")
-    assert not found.keys() & {"idle between runs", "idle inside runs", "uneven steps"}
-    assert all(row["share"] < 1 for row in found.values())
+    findings = by(named(diagnosis.diagnose(trimmed))["findings"], "finding")
+    assert not findings.keys() & {"idle between runs", "idle inside runs", "uneven steps"}
+    assert all(row["share"] < 1 for row in findings.values())
     assert "operations of TPU:0 in 7 of 12 runs" in " ".join(steps_table(trimmed)[0].notes)
 
 

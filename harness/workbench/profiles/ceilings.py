@@ -8,6 +8,7 @@ from harness.units import decimal
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.hotspots import UNCOUNTED_NOTE
+from harness.workbench.profiles.timeline import SHORT
 
 # Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. Nothing can be
 # faster than the roofline; up to 10 % below it is still taken for inexact counts.
@@ -74,20 +75,21 @@ READING = f"""
 # A device without module runs in the capture counts as one run, from its first operation to its last.
 _USE = f"""
     every as (
-        select device, module, seconds, run from runs
+        select device, module, seconds, run, is_recorded from runs
         union all
-        select device, '(no module in the capture)', end_seconds - start_seconds, null from spans
+        select device, '(no module in the capture)', end_seconds - start_seconds, null, true from spans
         where device not in (select device from runs)),
     ran as (
         select e.device, e.module, sum(w.flops) as flops, sum(w.hbm_bytes) as moved,
             sum(w.self_seconds) filter (w.flops is null and w.is_kernel) as silent
         from every e join work w on w.device = e.device and w.run is not distinct from e.run and w.is_work
-        group by 1, 2),
+        where is_recorded group by 1, 2),
     use as (
         select device, module, count(*) as count, sum(seconds) as seconds,
-            any_value(flops / peak_flops_per_second) / nullif(sum(seconds), 0) as tc,
-            any_value(moved / hbm_bytes_per_second) / nullif(sum(seconds), 0) as hbm,
-            coalesce(any_value(silent), 0) / nullif(sum(seconds), 0) as silent, any_value(label) as label
+            nullif(sum(seconds) filter (is_recorded), 0) as recorded,
+            any_value(flops / peak_flops_per_second) / recorded as tc,
+            any_value(moved / hbm_bytes_per_second) / recorded as hbm,
+            coalesce(any_value(silent), 0) / recorded as silent, any_value(label) as label
         from every left join ran using (device, module) join devices using (device) where is_main group by 1, 2),
     read as (
         select *, {READING} as now, case when tc is not null then least(1, tc + silent) end as most from use),
@@ -99,16 +101,18 @@ UTILIZATION = Analysis(
     "reading!",
     query=f"""
         with {_USE}
-        select label, module, count, seconds, tc, hbm, coalesce(silent, 0),
+        select label, module, count, seconds, tc, hbm, silent,
             case when silent > 0 and now != best then 'open: TC up to ' || printf('%.0f%%', 100 * most) else now end
         from read join open using (device, module)
         where (select bool_or(tc is not null or hbm is not null) from use) order by device, seconds desc, module""",
     facts="""
-        select bool_or(uncounted_fraction > 0) as uncounted, any_value(unsaid) as unsaid
+        select bool_or(uncounted_fraction > 0) as uncounted, any_value(unsaid) as unsaid,
+            (select devices from unrecorded) as short
         from peaks left join answer on true""",
     notes=(
         "TC = FLOPs of the operations / (peak x time of the runs). HBM = bytes in HBM / (bandwidth x that time); all "
         "bytes count if the capture does not split them by memory. Both rest on XLA's counts, not on the hardware's.",
+        f"{SHORT} TC and HBM leave these runs out.",
         f"Low is under {_LOW:.0%} (protocol, section 1), high from {_HIGH_TC:.0%} TC and {_HIGH_HBM:.0%} HBM (section "
         "8); the readings are those of section 3, item 6.",
         "Uncounted is time in custom calls without a FLOP count, which makes TC a lower bound.{uncounted:?}",

@@ -287,7 +287,10 @@ _COMPARED = Analysis(
             coalesce(new, 0) - coalesce(old, 0) as change
         from findings a full join other_findings b using (place, finding)
         where coalesce(old, 0) != 0 or coalesce(new, 0) != 0 order by abs(change) desc, place""",
-    notes=("Seconds per step and device; if there are no steps, per device over the whole capture.",),
+    notes=(
+        "Seconds of the whole capture, what lies outside the steps included, per step and device; if there are no "
+        "steps, per device.",
+    ),
     empty="no rule finds anything in either capture",
 )
 

@@ -50,7 +50,7 @@ def meet(merged: Spans, start: float, end: float) -> bool:
 
 
 def without(parts: Spans, cut: Spans) -> tuple[Values, Values, Values]:
-    """What is left of spans without the merged spans `cut`: starts, ends, and the number of the span of each part."""
+    """Starts and ends of the parts of spans outside the merged spans `cut`, and the number of the span of each part."""
     starts, ends = parts
     low, high = np.searchsorted(cut[1], starts, "right"), np.searchsorted(cut[0], ends)
     left: list[tuple[float, float, int]] = []

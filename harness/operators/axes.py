@@ -24,7 +24,7 @@ class Axis:
     - A length becomes `shortest`, 2 x `shortest`, 4 x `shortest` and so on, below its full value. In the second shape
       it is 1.5 times as long if `is_uneven`.
     - A length `along` another field becomes as short as that field, but never longer than its full value.
-    - A count of equal things becomes `few` at most, in the second shape `fewer`.
+    - A count of equal things becomes at most `few`, and at most `fewer` in the second shape.
     - A `multiple` of another field keeps its quotient by that field.
     """
 
@@ -90,7 +90,7 @@ class Operator(ABC):
 
     @property
     def row_cost(self) -> int:
-        """The cost of comparing one row of every matrix of the output: multiply-adds, unless a class says otherwise."""
+        """The cost of comparing one row of every matrix of the output, in multiply-adds or the class's own unit."""
         return self.work().matmul_flops // (2 * fewest_rows(self.statement().outputs).shape[-2])
 
     def sample_rows(self, seed: int) -> Rows:

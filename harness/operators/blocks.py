@@ -27,7 +27,7 @@ def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
 
     The group is cut into equal spans. Each gives a random row, and the first and last row of the block of 128 that
     contains that row. There are as many spans as blocks, or fewer, so that a group has about `budget` rows. If `length`
-    is at most `budget`, all rows.
+    is at most `budget`, these are all rows.
     """
     if length <= budget:
         return np.arange(groups * length)
@@ -50,7 +50,7 @@ def borders(length: int) -> Rows:
 def turned(pattern: Sequence[Kind], seed: int, rows: int) -> tuple[Kind, ...]:
     """The `pattern` of rows, rotated by a number that depends on the seed, so that a row's kind varies.
 
-    Not rotated if there are fewer rows than kinds.
+    The pattern is not rotated if there are fewer rows than kinds.
     """
     if rows < len(pattern):
         return tuple(pattern)
@@ -66,7 +66,7 @@ def spans(edges: Sequence[int]) -> Iterator[range]:
 def empty_block(length: int, least: int, random: np.random.Generator, *, is_last: bool = True) -> range:
     """An aligned block of rows to be made zero: `least` rows, or 2, 4, 8 ... times as many, up to a quarter of all.
 
-    It contains a whole block of any kernel whose blocks are no larger. No rows if two blocks of `least` do not fit.
+    It contains a whole block of any kernel whose blocks are no larger. Empty if two blocks of `least` do not fit.
     `is_last`: the block may be the last one.
     """
     if length < 2 * least:
@@ -98,10 +98,10 @@ def shifted_blocks(length: int, most: int, size: int, random: np.random.Generato
 def drawn_border(length: int, random: np.random.Generator, within: range | None = None) -> int:
     """A random position from 1 to `length` - 1 at which no block of 64, 128 or a multiple of these ends.
 
-    At least a quarter of its block of 64, and of its block of 128, lies on either side of the position. That is enough
-    for rows that wrongly depend on other rows of their block to differ by more than rounding. On an axis shorter than
-    128 the blocks are the largest power of two that fits and half of that. `within` limits the position if such
-    positions exist there.
+    At least a quarter of its block of 64, and of its block of 128, lies on either side of the position. If rows wrongly
+    depend on other rows of their block, that is enough for an error above rounding. On an axis shorter than 128 the
+    blocks are the largest power of two that fits and half of that. `within` limits the position, if it contains such
+    positions.
     """
     block = _largest_block(length)
     at = np.arange(1, length)
@@ -129,12 +129,12 @@ def drawn_block(length: int, random: np.random.Generator) -> range:
 
 
 def _largest_block(length: int) -> int:
-    """128, or the largest power of two that is no longer than a shorter axis."""
+    """128, or the largest power of two that fits into a shorter axis."""
     return min(BLOCK, 1 << (length.bit_length() - 1))
 
 
 def _is_inside(at: NDArray[np.int64], block: int, least: int) -> NDArray[np.bool_]:
-    """True for positions with `least` positions of their block on either side; for all if blocks cannot be cut."""
+    """True for positions with `least` positions of their block on either side; all True if blocks cannot be cut."""
     place = at % max(1, block)
     return (place >= least) & (place <= block - least)
 
@@ -142,7 +142,7 @@ def _is_inside(at: NDArray[np.int64], block: int, least: int) -> NDArray[np.bool
 def shorter(*lengths: int) -> Iterator[tuple[int, ...]]:
     """All ways to shorten these lengths to 256, 512, 1024 ..., the smallest product first, without the full shape.
 
-    A length that is no more than 256 stays as it is.
+    A length of at most 256 stays as it is.
     """
     return shortened([(SHORTEST, length) for length in lengths])
 

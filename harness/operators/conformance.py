@@ -41,9 +41,9 @@ MISTAKES = (
     SystemExit,
 )
 _SEEDS = (11, 12)
-# Further draws of a family whose first draw shows nothing.
+# The seeds of further draws of a family whose first draw shows nothing.
 _OTHER_SEEDS = (12, 13, 14)
-# The most rows that are checked; more show nothing new.
+# The most rows that are checked; more rows show nothing new.
 _MOST_ROWS = 512
 # Shapes may come in any order if the work of a later one is at least this share of the work of an earlier one.
 _ABOUT = 0.8
@@ -408,8 +408,8 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
     for family in (*problem.families(False), *problem.families(True)):
         inputs = small.make_inputs(family, _SEEDS[0])
         output_errors = errors(small, inputs, _outputs(small, inputs), rows)
-        # `Errors.honest_scaled` does not serve here: where the model does not hold, its deviation is the honest error
-        # itself.
+        # `Errors.honest_scaled` is of no use here: where the model of rounding does not hold, the deviation is the
+        # honest error itself.
         with np.errstate(divide="ignore", invalid="ignore"):
             exact = small.reference(inputs, rows)
             off = (small.honest(inputs, rows) - exact) / small.rounding(inputs, rows)
@@ -437,7 +437,7 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _zeros_pass(small: Problem, family: str, output: Array, rows: NDArray[np.int64]) -> bool:
-    """True if zeros pass as `output` in other draws of the family too (one may be all zeros); False if it is exact."""
+    """True if zeros pass as `output` in other draws too (a single draw may be zeros); False for an exact output."""
     if is_exact(small, output):
         return False
     place = [each.name for each in small.statement().outputs].index(output.name)

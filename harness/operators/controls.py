@@ -21,10 +21,10 @@ from harness.records import Array
 Answer = Callable[[Sequence[Values], Rows], Exact]
 # Kernels add up at least this many terms before they round a sum.
 _ADDED = 64
-# With fewer terms, a sum that is rounded after each block is no worse than a sum that is rounded at the end.
+# With fewer terms, a sum that is rounded after each block errs as little as one that is rounded at the end.
 FEWEST_TERMS = 4 * _ADDED
 _SEED = 11
-# The most rows that are compared; more show nothing new.
+# The most rows that are compared; more rows show nothing new.
 _MOST_ROWS = 256
 
 

@@ -30,7 +30,7 @@ from harness.records import Array, Statement, Work
 _RUNS, _MORE_RUNS = 8, 24
 # The number of deviations by which an element must move to count as surely moved.
 _SURE = 40.0
-# How each kind of input changes N(0, 1).
+# The factors and numbers by which each kind of input differs from N(0, 1).
 _FACTORS = {"small": 2.0**-8, "large": 2.0**5}
 _OFFSET = 24.0
 _SPIKE, _SPIKES = 2.0**6, 4
@@ -70,7 +70,7 @@ class Formula(Operator, textures.Textured):
     # The names of tables whose entries must all be different, such as the rows that the operation writes to.
     distinct: ClassVar[tuple[str, ...]] = ()
     checked = 1 << 62
-    # The dtype of arrays that state no other; a subclass may make it a field.
+    # The dtype of arrays that state none; a subclass may make it a field.
     dtype: str = "float32"
 
     @abstractmethod
@@ -119,7 +119,7 @@ class Formula(Operator, textures.Textured):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The timed calls; then a draw and a composite at the full shape, each kind alone and draws at a reduced one.
+        """The timed calls; then a draw and a composite at the full shape, each kind and draws at a reduced shape.
 
         Far columns and plain inputs are also used alone at the full shape, because only there a state goes through many
         steps and runs are long.
@@ -242,8 +242,8 @@ class Formula(Operator, textures.Textured):
             runs = [np.where(rare, even, high), zero, even, low, high, np.where(rare, even, zero)]
             cuts = np.unique(np.exp(random.uniform(0, np.log(len(even)), 2 * len(runs))).astype(int))
             lengths = np.diff([0, *cuts, len(even)])
-            # There are as many short runs as long ones. The longest is 0 in a plain array, mostly the largest number in
-            # a composite.
+            # There are as many short runs as long ones. The longest run holds 0 in a plain array, and mostly the
+            # largest number in a composite.
             which = random.integers(len(runs), size=len(lengths))
             which[np.argmax(lengths)] = family == "plain"
             even = np.choose(np.repeat(which, lengths), np.broadcast_arrays(*runs))
@@ -359,7 +359,7 @@ class Formula(Operator, textures.Textured):
         return tuple(probes)
 
     def _parts(self, elements: NDArray[np.bool_], of_row: Callable[..., Any]) -> list[Part]:
-        """The runs of rows of each output in which `of_row` (any or all) of the elements are chosen."""
+        """The unbroken runs of rows of each output in which `of_row` (any or all) of the elements are chosen."""
         return [
             Part(rows=rows, columns=range(columns.start, columns.stop))
             for _, _, columns in spans(self.arrays()[1])

@@ -9,7 +9,7 @@ from harness.operators.blocks import BLOCK
 
 Sizes = NDArray[np.int32]
 
-# In `whole_tiles`: the most tiles of the group that begins inside a tile, and the fewest groups that allow one.
+# In `whole_tiles`: the most tiles of the group that begins inside a tile; the fewest groups that allow this group.
 _LONGEST, _FEWEST = 4, 3
 
 
@@ -54,8 +54,8 @@ def whole_tiles(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     """Sizes with which groups begin inside a tile and still have whole tiles; some begin or end where a tile does.
 
     One group that begins inside a tile is as long as n tiles, n the largest power of two that is at most half of all
-    tiles and at most `_LONGEST`. So it has whole tiles, also those of a kernel whose tiles are up to half as long as
-    the group. If there are too few groups or rows, groups may end anywhere.
+    tiles and at most `_LONGEST`. So it contains whole tiles of every kernel whose tiles are at most half as long as the
+    group. If there are too few groups or rows, groups may end anywhere.
     """
     tiles = rows // BLOCK
     if groups < _FEWEST or tiles < 2:

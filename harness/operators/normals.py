@@ -1,4 +1,4 @@
-"""Normal numbers for large matrices, where drawing every element would take longer than everything done with it."""
+"""Normal numbers for large matrices, where drawing every element would take longer than all later work on it."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def normal(random: np.random.Generator, rows: int, columns: int) -> NDArray[np.f
     """N(0, 1), `[rows, columns]` float32.
 
     Up to POOL elements, every element is drawn. Above that, only POOL numbers are drawn, or eight rows of numbers if
-    that is more. Each row then has successive numbers of these, from a drawn place on. Two rows are correlated only by
+    that is more. Each row has successive numbers of this pool, from a drawn place on. Two rows are correlated only by
     chance.
     """
     if rows * columns <= POOL:

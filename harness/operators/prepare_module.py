@@ -1,4 +1,4 @@
-"""The module of a prepare.py, run from its bytes, which travel with its problem so that any process can run it."""
+"""The module of a prepare.py, run from bytes that travel with its problem, so that any process can run them."""
 
 import hashlib
 import pickle

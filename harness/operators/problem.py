@@ -28,7 +28,7 @@ class Problem(Protocol):
         """The operation and its arrays, as they are recorded."""
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The input families that a kernel must pass at the contest's full shape, or at a reduced one."""
+        """The input families that a kernel must pass at the contest's full shape, or at a reduced shape."""
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """Inputs in the order of `statement().inputs`, equal for equal seeds. Raises ValueError for other families."""
@@ -37,10 +37,10 @@ class Problem(Protocol):
         """The same operation at shapes smaller than this one, in increasing size."""
 
     def second_shape(self, small: Any) -> "Problem | None":
-        """A shape near `small` (a reduced shape) with other proportions; None if none is smaller than this shape."""
+        """A shape near `small` (a reduced shape) with other proportions; None if no such shape is smaller."""
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Changes of inputs, and which elements they move, at the contest's full shape or at a reduced one."""
+        """Changes of inputs, and the elements that they move, at the contest's full shape or at a reduced shape."""
 
     def sample_rows(self, seed: int) -> Rows:
         """The rows that are compared, sorted and distinct; all rows if that is cheap."""
@@ -52,4 +52,4 @@ class Problem(Protocol):
         """The outputs of a plain implementation that rounds where the problem's dtype makes an honest kernel round."""
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """The standard deviation of each element from an honest kernel's roundings; 0 in exact outputs alone."""
+        """The standard deviation of each element from an honest kernel's roundings; 0 only in exact outputs."""

@@ -159,7 +159,7 @@ def _mutated(recipe: Record, other: Record, limits: Limits, random: np.random.Ge
     # At least one name, usually two.
     chosen = {names[int(random.integers(len(names)))]} | {name for name in names if random.random() < 1 / len(names)}
     changes = {}
-    # In the order of the fields: a set's order differs between processes, and each change draws from `random`.
+    # The fields keep their order, because a set's order differs between processes and each change draws from `random`.
     for name in (name for name in names if name in chosen):
         value = _changed(getattr(recipe, name), getattr(other, name), limits, random)
         low, high = limits.get(name, (None, None))

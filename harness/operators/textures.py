@@ -165,7 +165,7 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
 
 
 def _scale(values: NDArray[np.float32], factors: NDArray[np.float32] | np.float32) -> None:
-    """Multiplies `values` by `factors` in place, unless all of them are 1, as is usual."""
+    """Multiplies `values` by `factors` in place; skips the work if all factors are 1, as is usual."""
     if np.any(factors != 1):
         values *= factors
 

@@ -35,8 +35,8 @@ WORST_FACTOR = 10.0
 # 2 times that variance (measured root mean square: 1.75, and 7 with 128 blocks).
 RMS_FACTOR = 1.5
 # The limit for the share of an error that lies along the error of one rounding: the share is 1 for kernels that make
-# this rounding. For other kernels the share is 0 within 1 / sqrt(size), where `size` is the sum of the squares of the
-# rounding's errors, in deviations. For N compared elements this is about 1 / sqrt(N), 0.02 for a few thousand.
+# this rounding. For other kernels the share is at most about 1 / sqrt(size), where `size` is the sum of the squares of
+# the rounding's errors, in deviations. For N compared elements this is about 1 / sqrt(N), 0.02 for a few thousand.
 FORBIDDEN_SHARE = 0.5
 # The smallest such size for which shares count. The limit is then 6 deviations of an honest kernel's share.
 _LEAST_FORBIDDEN = (6 / FORBIDDEN_SHARE) ** 2
@@ -44,7 +44,7 @@ _LEAST_FORBIDDEN = (6 / FORBIDDEN_SHARE) ** 2
 # square if their factor is rounded to the output's dtype. If the factor is exact, rounding N elements of a row makes
 # the error about 1 / sqrt(N).
 _FACTOR_SHARE = 0.5
-# The mean square of so many rows or columns exceeds its expectation by this factor once in 10^7 times.
+# The mean square of at least so many rows or columns exceeds its expectation by this factor once in 10^7 times.
 _LEAST_SLICES, _BY_CHANCE = 16, 4.0
 # The number of rows that are refined at a time, and the most rows outside their tolerance that are refined at all.
 # Eight rows of 16384 keys cost 2.5 s, of 512 keys a thirtieth of that.
@@ -144,7 +144,7 @@ class Errors:
 
     @cached_property
     def counted(self) -> NDArray[np.bool_]:
-        """True for elements that roundings can change; the others are always 0, and would hide errors in a mean."""
+        """True for elements that roundings can change; other elements are always 0, and would hide errors in a mean."""
         moved: NDArray[np.bool_] = self.deviation > np.finfo(np.float32).tiny
         return moved if moved.any() else np.ones_like(moved)
 
@@ -197,8 +197,8 @@ def errors(
     expected, deviation, honest = (
         method(inputs, rows) for method in (problem.reference, problem.rounding, problem.honest)
     )
-    # If the honest computation is off by more than any kernel may be, the model does not hold. Only for such elements,
-    # the honest error counts as one deviation.
+    # Where the honest computation is off by more than any kernel may be, the model does not hold: for these elements
+    # alone, the honest error counts as one deviation.
     off = np.abs(honest - expected)
     deviation = np.where(off > WORST_FACTOR * deviation, off, deviation)
     # A deviation that is not finite would allow any error. With 0 instead, every error is too large.
@@ -219,9 +219,9 @@ def errors(
 def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors) -> Errors:
     """These errors with the exact model of rounding in rows that are outside their tolerance, if such rows are few.
 
-    `columns` are those of this output among all. Refining ends with the first row that stays outside. If only the root
-    mean square is outside, rows are refined in order of their errors, the largest first, until the root mean square is
-    inside.
+    `columns` are those of this output among all. Refining ends with the first row that stays outside its tolerance. If
+    only the root mean square is outside, rows are refined in order of their errors, the largest first, until the root
+    mean square is inside.
     """
     if isinstance(output_errors, ExactErrors):
         return output_errors

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from harness.operators.outputs import by_itself, element, spans
 from harness.records import Array, Statement
 
-# The tile of the chip's memory. A block covers whole tiles or the whole axis, and so does the part that a wrong block
-# leaves.
+# The tile of the chip's memory. A block covers whole tiles or the whole axis, and so does the part of the output that a
+# wrong block spoils.
 _TILE_ROWS, _TILE_COLUMNS = 8, 128
 _MOST_NAMED = 3
 
@@ -71,6 +71,6 @@ def at_smaller_shape(stated: Statement, full: Statement) -> str:
 
 
 def its_shape(stated: Statement, full: Statement) -> str:
-    """Parts of the title that differ from the contest's own, such as `sequence 512`; the whole title if none does."""
+    """Parts of the title that differ from the contest's own, such as `sequence 512`; without any, the title."""
     full_words = full.title.split(", ")
     return ", ".join(words for words in stated.title.split(", ") if words not in full_words) or stated.title

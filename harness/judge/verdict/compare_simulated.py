@@ -10,9 +10,8 @@ raise the required gain by a factor; only the floor would hide small changes.
 The published times do not confirm this. Among them, the pairs most like a champion and a candidate are two kernels for
 one problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). None
 of these pairs is as similar as a champion and a candidate often are. So the whole error is treated as floor, and no
-part of it shrinks with the change. For programs that differ little this is cautious. A record states one number for its
-program: one standard deviation of the time ratio of two kernels for one problem. The larger of the two records' numbers
-counts.
+part of it shrinks with the change. For programs that differ little this is cautious. A record states one number: one
+standard deviation of the time ratio of two kernels for one problem. The larger of the two records' numbers counts.
 
 A search presents the fastest of many candidates, and so also selects simulator errors in their favour. If none of n
 candidates were truly faster and their errors were normal and independent, all of them would stay below k deviations

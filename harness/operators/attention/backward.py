@@ -40,9 +40,9 @@ _FAMILIES = (
 # Each check draws one recipe of each of these kinds; `attack` draws from all kinds.
 _DRAWN = ("rises", "scales", "mixture")
 _OFFSETS = (96.0, 104.0)
-# The range of the number that all scores of a query have in common in far-scores, with either sign: it moves no weight.
+# In far-scores, the range of the number (of either sign) that all scores of a query share; it moves no weight.
 _SCORES = (50.0, 300.0)
-# The number of bfloat16's fractions between two powers of two, and of the pairs that `_exact_when_scaled` draws from.
+# The number of bfloat16's fractions between two powers of two; the pairs that `_exact_when_scaled` draws from.
 _FRACTIONS, _PAIRS = 128, 4
 # The powers of two that scale `do`: of a whole input, and of single rows. Gradients of a loss that is averaged over
 # many tokens are this small.
@@ -174,16 +174,16 @@ class AttentionBackward(Operator, Recipes):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """q, k, v of the named family or recipe as in Attention, their residuals, and do N(0, 1). Raises ValueError.
 
-        Where a recipe or the composite makes queries zero in all heads, do is zero too; in each head it is also zero in
-        a share of the other rows. In the composite, in drawn inputs and in far-scores, do is multiplied by a power of
-        two from 2^-30 to 2^10; except in the composite, half of its rows are also multiplied by one from 2^-16 to 2^-1.
+        Where a recipe or the composite makes queries zero in all heads, do is zero too; do is also zero in a share of
+        each head's other rows. In the composite, in drawn inputs and in far-scores, do is multiplied by a power of two
+        from 2^-30 to 2^10; except in the composite, half of its rows also by 2^-16 to 2^-1.
 
         far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
         is small compared with dp and delta.
         far-scores: all scores of a query have about 50 to 300 in common, mostly below zero.
         light-keys: the first half to three quarters of the keys have hardly any weight for any query. Their dk and dv
-        are as small as these weights, and no less exact. The light keys always include a block half as long as the
-        shortest sequence.
+        are as small as these weights, and as exact as any others. The light keys always include a block half as long as
+        the shortest sequence.
         """
         shape = attention_inputs.InputSizes(
             batch=1,
@@ -231,7 +231,7 @@ class AttentionBackward(Operator, Recipes):
         elif family == "composite":
             attention_inputs.empty_gradients(do, seed, random)
         elif recipe.empty_queries:
-            # If do had another block of zeros, hardly any rows might be left in which neither do nor q is zero.
+            # With a block of zeros of its own in do, too few rows might be left in which both do and q are nonzero.
             do[:, (q == 0).all(axis=(0, 2))] = 0
             do[random.random(do.shape[:2]) < recipe.empty_queries / 2] = 0
         if family in (_FAR_SCORES, "composite") or family.startswith((DRAWN, RECIPE)):
@@ -444,7 +444,7 @@ class AttentionBackward(Operator, Recipes):
                 yield places, positions[places], arrays
 
     def _groups(self, arrays: Sequence[Values]) -> Iterator[tuple[Values, ...]]:
-        """The parts of these arrays for each key/value head: its rows, or those of all query heads that read it."""
+        """The parts of these arrays for each key/value head: its own rows, or those of all query heads that read it."""
         columns = [() if place == _LSE else (self.head_dim,) for place in range(len(arrays))]
         return zip(
             *(array.reshape(self.kv_heads, -1, *some) for array, some in zip(arrays, columns, strict=True)), strict=True
@@ -471,7 +471,7 @@ def _move_scores(scale: float, q: NDArray[Any], k: NDArray[Any], random: np.rand
 
 
 def _exact_when_scaled(values: NDArray[Any], scale: float, random: np.random.Generator) -> NDArray[Any]:
-    """Numbers as large as `values` whose errors in bfloat16 cancel, also multiplied by `scale` or by scale log2 e.
+    """Numbers as large as `values` whose errors in bfloat16 cancel, also after scaling by `scale` or scale log2 e.
 
     Kernels multiply queries by such a factor and round them once. That would give all scores of a query one error,
     which `AttentionBackward.rounding` does not model.

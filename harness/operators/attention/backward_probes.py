@@ -16,7 +16,7 @@ _TURNED, _HALVED = -1.0, 0.5
 # Weights of N(0, 1) inputs are within a factor of e^12 of each other: a term this much larger moves every sum that
 # contains it.
 _LOUD = 2.0**40
-# With this many visible keys, or queries that see a key, a change moves a gradient by far more than rounding does.
+# If this many keys are visible, or this many queries see a key, a change moves a gradient far more than rounding.
 _ENOUGH = 8
 
 
@@ -97,7 +97,7 @@ class _Drawn:
             stays += self._others_than(_DV, rows)
         else:
             stays += self._parts(_DV, range(self._sequence))
-        # lse is an input and stays: a large score whose sign changes may exceed it so far that its weight is inf.
+        # lse is an input and stays. A large score whose sign changes may exceed lse so far that its weight is inf.
         factor = _TURNED * _HALVED if array == _K and self._family == "composite" else _TURNED
         return self._probe(name, array, factor, moves, stays)
 
@@ -175,7 +175,7 @@ class _Drawn:
     def _of_readers(self, positions: range) -> Iterator[Part]:
         """dq of all heads that read the keys, where a query weighs all keys alike and has output gradients.
 
-        Except in the composite, these are all `positions`.
+        Except in the composite, all `positions` are such queries.
         """
         for head in self._readers:
             if not self._even:

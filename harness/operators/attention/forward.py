@@ -30,7 +30,7 @@ from harness.records import Array, ExpectedCount, Statement, Work
 _CHUNK_PAIRS = 1 << 21
 # The exponential of a larger number exceeds float32's range.
 _LARGEST_EXPONENT = 88.0
-# A query that sees fewer keys may hardly depend on some of them, but probes rely on that dependence.
+# A query that sees fewer keys may hardly depend on some of these keys, but probes rely on this dependence.
 _SMALLEST_WINDOW = 16
 
 
@@ -39,8 +39,8 @@ class Attention(Operator, Recipes):
     """Attention of `heads` query heads over `kv_heads` shared key/value heads.
 
     Arrays: q and output `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads,
-    kv_sequence, head_dim]`. The batch axis is absent when batch is 1, the head axis too when
-    heads and kv_heads are 1 as well: the plain contest's arrays are `[sequence, head_dim]`.
+    kv_sequence, head_dim]`. The batch axis is absent if batch is 1. The head axis is absent if batch, heads and
+    kv_heads are 1: the plain contest's arrays are `[sequence, head_dim]`.
     Query head h reads key/value head h // (heads // kv_heads). Causal is aligned at the end:
     query i sees the keys j <= p, p = i + kv_sequence - sequence. With a `window` it sees only the last `window` of
     these: j > p - window. `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap). With
@@ -130,16 +130,16 @@ class Attention(Operator, Recipes):
         if self.window is None:
             return pairs
         fewest, most = (max(0, offset + i + 1 - self.window) for i in (0, self.sequence - 1))
-        # After the first query that has lost a key, each loses one more than the query before it.
+        # After the first query that has lost a key, each query loses one more than the query before it.
         losing = most - max(fewest, 1) + 1
         return pairs - (max(fewest, 1) + most) * losing // 2
 
     def work(self) -> Work:
         """The useful work of one call.
 
-        Counted as published for this contest: 2 FLOPs for each multiply-add of two matmuls (Q K^T and P V) over
+        The FLOPs are counted as published for this contest: 2 for each multiply-add of two matmuls (Q K^T and P V) over
         head_dim, 5 for each pair for the softmax (scale, subtract, exponential, sum, divide), and 2 more for a soft cap
-        (tanh, multiply). Masked pairs do not count. At least, every input is read once and the output is written once.
+        (tanh, multiply). Masked pairs do not count. Every input is read, and the output written, at least once.
         """
         pairs = self.pairs * self.heads * self.batch
         query = self.batch * self.heads * self.sequence * self.head_dim
@@ -234,7 +234,7 @@ class Attention(Operator, Recipes):
     def families(self, full: bool) -> tuple[str, ...]:
         """The families: a draw and a composite at the full shape; each kind alone, and draws, at a reduced shape.
 
-        Packed sequences add each kind of lengths, with values N(0, 1); the full shape has timed and extreme ones.
+        Packed sequences add each kind of lengths, with values N(0, 1); the full shape has timed and extreme lengths.
         """
         if full:
             lengths = (*group_sizes.TIMED, *group_sizes.AT_FULL_SHAPE) if self.segments else ()

@@ -14,19 +14,19 @@ from harness.operators.space import generator
 FAR_BELOW = "far-below"
 FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values", FAR_BELOW)
 
-# Far from zero, and different in every column: a common number would put all outputs on the same point of a coarse
-# grid, where rounding hides everything.
+# The means of values, far from zero and different in every column: a common mean would put all outputs on the same
+# point of a coarse grid, where rounding hides everything.
 _OFFSETS = (96.0, 104.0)
-# The sizes of scores that lie far below, as powers of two: from beyond -1e5 to short of -1e9. Published kernels begin
-# with a maximum of -1e9 or less, and give hidden keys such a score.
+# The sizes of scores that lie far below, as powers of two: -1.3e5 to -2.7e8. Published kernels begin with a maximum of
+# -1e9 or less, and give hidden keys such a score.
 _FAR_POWERS = (17, 28)
 _KEY_POWER = 13
 # The kind of each row of the composite, by its position modulo 8, counted from a drawn place: a factor of the query, or
 # None for a row that looks for a needle. Rows of factor 1 weigh every key alike, so any dropped block shows in them.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
 COMPOSITE_PERIOD = len(_COMPOSITE)
-# The share of the composite's rows of factor 1 whose queries are zero, and of its other rows whose output gradients
-# are.
+# The share of the composite's rows of factor 1 whose queries are zero, and the share of its other rows whose output
+# gradients are zero.
 _EMPTY_QUERIES, _EMPTY_GRADIENTS = 0.25, 0.125
 
 
@@ -44,7 +44,7 @@ def empty_rows(sequence: int, seed: int) -> range:
 def empty_queries(q: NDArray[Any], share: float, random: np.random.Generator) -> None:
     """Makes some of `q` `[batch, heads, sequence, head_dim]` zero, as padding makes them.
 
-    These are a share of the rows of each head, half of them in all heads alike, and a block (`empty_block`).
+    The zero rows are a block (`empty_block`) and a share of each head's rows, half of it the same in all heads.
     """
     batch, heads, sequence, _ = q.shape
     for alike in (heads, 1):
@@ -104,13 +104,13 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
 
     All families are independent in every head:
     - normal: all N(0, 1).
-    - logits-x10, logits-x50: queries that much larger, so that few keys share the weight and online softmax must
+    - logits-x10, logits-x50: queries 10 or 50 times as large, so that few keys share the weight and online softmax must
       rescale.
     - needles: every query has nearly all its weight on one key next to a block border.
     - equal-keys: every weight is the same.
     - far-values: values N(c, 1) with c near 100, different in every column.
-    - far-below: such values, and all scores of a query are one number from -2^17 to -2^28 (for a quarter of the queries
-      above zero), so that every weight is the same.
+    - far-below: far values; all scores of a query are one number from -2^17 to -2^28 (above zero for a quarter of the
+      queries), so that every weight is the same.
     - composite: all of these except far-below in one, by row, key range and column; some queries, and a block of them,
       are zero.
 
@@ -182,9 +182,9 @@ def _aim(
 ) -> None:
     """Aims each query at `rows` at a needle that it may see; neighbours and heads of a group aim at different needles.
 
-    The needle's logit is ln(kv_sequence) + 12 to 14. The others are about N(0, logit^2 / head_dim), so at head_dim 64
-    and more the needle far outweighs all of them together. The logit differs in every row: rows with the same logit
-    would share all roundings, and a mean over them would count only as many rows as there are needles.
+    The needle's logit is ln(kv_sequence) + 12 to 14. The other logits are about N(0, logit^2 / head_dim), so at
+    head_dim 64 and more the needle far outweighs all of them together. The logit differs in every row: rows with the
+    same logit would share all roundings, and a mean over them would count only as many rows as there are needles.
     """
     positions = borders(shape.kv_sequence)
     first, end = shape.seen(rows)

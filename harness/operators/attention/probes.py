@@ -8,20 +8,20 @@ from harness.operators.attention.inputs import COMPOSITE_PERIOD, InputSizes, eve
 from harness.operators.blocks import BLOCK, drawn_block, drawn_border, spans
 from harness.operators.probes import Part, Probe, Region, probe
 
-# Weights of N(0, 1) inputs are within a factor of e^12 of each other, so that a value this much larger moves every
-# output that reads it, and a masked value moves nothing only if its weight is exactly 0. Sums over 2^40 such values are
-# still finite.
+# Weights of N(0, 1) inputs are within a factor of e^12 of each other, so a value this much larger moves every output
+# that reads it. A masked value moves nothing only if its weight is exactly 0. Sums over 2^40 such values are still
+# finite.
 LOUD = 2.0**40
-# One factor for each key in turn. Equal keys have equal weights, and their values have so few digits that a sum of some
-# is exactly 0 now and then: with one factor for all keys it would stay 0.
+# One factor for each key in turn. Equal keys have equal weights, and their values have so few digits that some sums of
+# values are exactly 0. With one factor for all keys such sums would stay 0.
 LOUDNESSES = (2.0**64, 2.0**56, 2.0**48, LOUD)
 # A kernel need not subtract a maximum from capped scores: its weights may be e^50, and their sums must be finite too.
 _CAPPED_LOUDNESSES = (LOUD, 2.0**32, 2.0**24)
 # This factor makes logits of N(0, 1) inputs about 4096 N(0, 1): some exceed the 10000 that some kernels subtract from a
 # masked score instead of replacing it.
 DRAWN_TO = 2.0**12
-# With two visible keys or more the weights depend on the query. With eight, a changed query moves the output by far
-# more than any rounding does.
+# With two visible keys or more the weights depend on the query. With eight visible keys, a changed query moves the
+# output by far more than any rounding does.
 ENOUGH_KEYS = 8
 
 _Q, _K, _V = range(3)
@@ -121,7 +121,7 @@ class _Drawn:
             for array, factor in ((_K, DRAWN_TO), (_V, LOUD))
         ]
         heads = range(shape.batch * shape.heads)
-        # A row that sees only one or two of them may by chance give them hardly any weight before and after the change.
+        # A row that sees only one or two changed keys may give them hardly any weight, before and after.
         seeing = range(middle + ENOUGH_KEYS, shape.sequence)
         moves = [self._all_columns(self._rows(head, seeing)) for head in heads]
         stays = [self._all_columns(self._rows(head, range(middle))) for head in heads]
@@ -130,8 +130,7 @@ class _Drawn:
     def past(self, window: int) -> Probe:
         """A probe of all keys and values that have left the window of the last queries."""
         shape = self._shape
-        # The changed keys end within a block, so that keys that have left the window share a block with keys that have
-        # not.
+        # The changed keys end within a block, so that keys that have left the window share a block with keys inside it.
         last = max(1, shape.kv_sequence - window)
         borders = range(max(last // 4, self._offset + ENOUGH_KEYS), 3 * last // 4 + 1)
         keys = range(drawn_border(last, self._random, borders) if last > 1 else 1)
@@ -206,7 +205,7 @@ class _Drawn:
         return Part(rows=rows, columns=self._columns)
 
     def _even(self, head: int, positions: range, family: str) -> Iterator[range]:
-        """The rows among these that weigh all keys nearly alike: all of them except in the composite."""
+        """The rows among these that weigh all keys nearly alike; outside the composite, all rows."""
         rows = self._rows(head, positions)
         if family != "composite":
             yield rows
@@ -230,5 +229,5 @@ class _Drawn:
 
 
 def middle_of(sequence: int, random: np.random.Generator) -> int:
-    """The number of queries that count as first: a quarter to a half, ending within a block; 0 if there is only one."""
+    """The number of queries that count as first: a quarter to a half, ending within a block; 0 for one query."""
     return drawn_border(sequence, random, range(sequence // 4, sequence // 2 + 1)) if sequence > 1 else 0

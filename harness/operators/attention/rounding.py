@@ -18,9 +18,9 @@ from harness.operators.rounding import DTYPES, SUM_TERMS, drop_subnormal, relati
 _SMALLEST_BLOCK = 64
 # Kernels that keep their sums in bfloat16 take at least this many keys at a time.
 _SUMMED_BLOCK = 128
-# In deviations: about the largest of some ten thousand normal deviates, or more.
+# A limit in deviations: about the largest of some ten thousand normal deviates, or more.
 _BY_CHANCE = 5.0
-# Squares of smaller numbers lose digits in float32, and those of much smaller ones are zero.
+# Squares of smaller numbers lose digits in float32; squares of much smaller numbers are zero.
 _SQUARE_UNDERFLOWS = 1e-15
 
 
@@ -101,7 +101,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
       V_g^2;
     - scores:  sum_g (V_g - W_g o)^2 t_g^2, with t_g^2 as below;
     - float32 sums over kv_sequence terms:  r32^2 kv_sequence (sum_k w_k^2 v_k^2 + o^2), and (n e32 o / 4)^2 where n
-      small terms in a row are added to a large sum and lose up to half an ulp each, all in one direction;
+      successive small terms are added to a large sum and lose up to half an ulp each, all in one direction;
     - the output itself:  ulp(o)^2 / 12, which is exact for rounding to nearest.
 
     t_g^2 has two terms:
@@ -118,14 +118,14 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     rounding, c the capped score.
 
     If keys on one side of m have values with a common mean, these sums over keys underestimate the effect of a rounded
-    query. If blocks split a group, its probabilities may be rounded in each block relative to a different maximum,
-    which counts where V_g is small but its parts are not. `exact` takes both into account.
+    query. If blocks split a group, its probabilities may be rounded in each block relative to a different maximum. This
+    counts where V_g is small but its parts are large. `exact` takes both into account.
 
     With `exact`, a row costs head_dim / 2 times as much. V_g^2 is replaced by the largest V_1^2 + V_2^2 of a group's
     first keys and its rest, over the borders where the running maximum differs. A rounding e_d of channel d of a row's
-    scaled query, with deviation r |scale q_d|, moves the output by e_d sum_k w_k f_k k_kd (v_k - o), f_k 1 without a
-    soft cap: the variance is the sum of its square over the channels. If queries rounded as in published kernels cause
-    a larger error than this variance explains, it is replaced by the square of the error.
+    scaled query, with deviation r |scale q_d|, moves the output by e_d sum_k w_k f_k k_kd (v_k - o); f_k is 1 without a
+    soft cap. The variance is the sum of the squared moves over channels. If queries rounded as in published kernels
+    cause a larger error than this variance explains, the variance is replaced by the square of the error.
     """
     relative, relative32 = relative_rounding(dtype), relative_rounding("float32")
     eps32 = float(np.finfo(np.float32).eps)
@@ -193,8 +193,8 @@ def shared_errors(piece: KeyBlock, scale: float, soft_cap: float, dtype: str) ->
     """`[rows, head_dim]` each: the change of the output if the weights near the cap, near 0 or near -cap are rounded.
 
     Saturated scores are nearly the same number in every row. A kernel that subtracts the maximum gives them the weight
-    1. A kernel that does not (under a soft cap it need not) gives them a rounded weight, which may be off by half a
-    step in all rows, though not always in the same direction.
+    1. A kernel that subtracts none (a soft cap permits that) gives them a rounded weight. This weight may be off by
+    half a step in all rows, though not always in the same direction.
     """
     softmax_parts = softmax(piece, scale, soft_cap)
     weights, scores = softmax_parts.weights, softmax_parts.capped
@@ -215,8 +215,8 @@ def of_narrow_sums(piece: KeyBlock, scale: float, soft_cap: float | None, dtype:
     - the block's product, the rescaled earlier sum, and the sum of both:  3 r^2 sum A^2, where A is the largest up to
       any border of 64 keys within the block, because a kernel's borders may differ and A may be small at one of them by
       chance;
-    - the sum of the weights likewise, and before it its partial sums over 128 lanes, halved seven times, and over
-      registers:  r^2 o^2 sum (8 s^2 + 2 l^2);
+    - the sum of the weights in the same way, and its partial sums over registers and over 128 lanes, halved seven
+      times:  r^2 o^2 sum (8 s^2 + 2 l^2);
     - the factor that rescales both:  r^2 sum (A - l o)^2;
     - the quotient:  2 r^2 o^2.
     """
@@ -251,7 +251,7 @@ def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
 
 
 def _moving_borders(weights: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Borders of blocks `[borders]`, and for which rows the maximum differs on their two sides `[rows, borders]`.
+    """Borders of blocks `[borders]`; `[rows, borders]`, True if the row's maximum differs between a border's sides.
 
     A row's weights are rounded alike on both sides, unless one side lacks the row's largest score: weights on that side
     are first computed relative to a smaller maximum, whichever side it is.
@@ -310,9 +310,9 @@ def _with_scaled_queries(
 ) -> Exact:
     """`[rows, d]`: the largest squared error of the ways in which published kernels scale queries and round them.
 
-    The ways are: one rounding; one rounding that includes the factor of a softmax in powers of two; one rounding
-    without and a second with that factor. Where logits are so large that a rounded query multiplies weights, a
-    first-order estimate of the error fails.
+    The ways are: one rounding; one rounding that includes the factor of a softmax in powers of two; two roundings, the
+    first without and the second with that factor. Where logits are so large that rounding a query multiplies weights, a
+    first-order estimate fails.
     """
     largest: Exact = np.zeros(output.shape)
     exact, log2 = piece.in_float64(), np.float32(1 / math.log(2))

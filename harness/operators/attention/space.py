@@ -71,7 +71,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One point of the space; with a seed it makes the arrays.
+    """One point of the space; recipe and seed determine the arrays.
 
     Every query takes part in `picks` of the fields, drawn at random. To the fields' scores are added random scores
     N(0, (logits e^(-logits_spread u))^2), u uniform in [0, 1) for each row and head. `distinct` keys (0: all) are
@@ -144,8 +144,8 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     creeps: scores that rise evenly along the keys, by 8 for some queries down to 0.01 for others, with little
     noise: a running maximum that is updated too late is late in every block.
     sinks: single keys and few keys, some at a place of their own for each query, some common to all.
-    absorbs: the first key and one near the end outweigh all others, for neighbouring queries alike, but the others
-    still count: a kernel that skips blocks with small weights too early is caught.
+    absorbs: the first key and one near the end outweigh all others, for neighbouring queries alike. The others still
+    count, so that a kernel that skips blocks with small weights too early is caught.
     shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
     far: all scores of a query have up to +/-2^15 in common, which moves no weight. The largest lies halfway between two
     numbers of bfloat16, so that a running maximum kept in bfloat16 moves by their distance (128 from 2^14 on), and exp
@@ -154,12 +154,12 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     scales: rows, channels, columns and keys of different scales; some queries are zero.
     mixture: up to eight fields of rises, sinks and shares, at any scales, now and then with ties.
     all: fields of rises, creeps, sinks, shares and far; some queries are zero.
-    Every draw of a kind contains what the kind is for; only numbers are random.
+    Every draw of a kind has the kind's properties; only numbers are random.
     """
     if kind not in (*KINDS, ALL):
         raise ValueError(f"expected a kind of {(*KINDS, ALL)}, got {kind!r}")
     if kind == "rises":
-        # Octave by octave, so that some step comes after any first keys from which a kernel may guess.
+        # A step in every octave: from however many first keys a kernel guesses, some step comes after them.
         fields = [_rise(random, 2.0**-octave) for octave in range(8)]
         return Recipe(
             fields=tuple(fields),
@@ -188,7 +188,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
         rises = [_rise(random, 2.0**-octave) for octave in random.choice(8, 3, replace=False)]
         needles = Field(course="needle", logit=MOST, spread=_even(random, 2, 4))
         parts = [_share(random, 0.5), _stripe(random, 2.0 ** random.uniform(1, 8)), _sink(random)]
-        # Some rows have small random logits, and so show what creeps; in others the random logits hide it.
+        # Some rows have small random logits, so that a creeping score shows; in other rows the random logits hide it.
         return Recipe(
             fields=(*rises, needles, *parts, _creep(), *_far()),
             logits=_even(random, 0.3, 3),
@@ -319,8 +319,8 @@ def build(
 
     Each field has channels of its own, which contain nothing else. Otherwise rounding a query in a field's channels
     would change the scores of all keys that the field raises together, even for queries that take no part in it.
-    `Attention.rounding` estimates that error right on average, but in columns where the values of those keys happen to
-    differ from the others' it is several times as large.
+    `Attention.rounding` estimates this error right on average, but the error is several times as large in columns where
+    these keys' values happen to differ from the other keys' values.
     """
     d = shape.head_dim
     keys = (shape.batch, shape.kv_heads, shape.kv_sequence, d)
@@ -379,7 +379,7 @@ def _move_halfway(
 
     `largest` `[batch, heads, sequence]` is about the largest of the query's scores from the other channels. All keys
     have the same numbers in these channels. The last channel is small in the keys, so that rounding a query in it moves
-    a score by less than 1; it makes up for the rounding of the others.
+    a score by less than 1; it makes up for the rounding of the other channels.
     """
     if len(channels) < _COARSE_AND_FINE:
         return

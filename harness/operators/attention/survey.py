@@ -37,8 +37,7 @@ def checksums(values: NDArray[Any], seed: int) -> NDArray[np.float32]:
     signed = random_signs(columns, seed).astype(np.float32)[:, None] * blocks
     flat, count = values.reshape(-1, columns), blocks.shape[1]
     sums = np.empty((len(flat), 2 * count), np.float32)
-    # Summing 32 numbers in float32 errs far less than rounding to the dtype does. One part at a time stays in the
-    # cache.
+    # Summing 32 numbers in float32 errs far less than rounding to the dtype does. A single part fits into the cache.
     for start in range(0, len(flat), _CHUNK_ROWS):
         some = slice(start, start + _CHUNK_ROWS)
         part = flat[some].astype(np.float32)
@@ -75,7 +74,7 @@ def errors(
     turned = np.square(queries) @ np.square(piece.k).mean(axis=0)
     squares /= total
     spread = np.maximum(squares - of_output, _UNKNOWN * squares)
-    # The largest weight of a row is 1 / total, so that the squares of all add up to no more than that.
+    # The largest weight of a row is 1 / total, so the squares of all weights add up to at most 1 / total.
     return output_sums - signed / total, (squares + turned[:, None] * spread) / total + of_output
 
 

@@ -91,8 +91,8 @@ class _Collective(OverChips, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """x of the named family. Raises ValueError for one that does not exist.
 
-        normal: N(0, 1). far-values: N(c, 1) with c near 100, different in every column. cancelling: N(0, 1), in
-        reductions plus large numbers on the first chip and minus them on the last. composite: these by row.
+        normal: N(0, 1). far-values: N(c, 1) with c near 100, different in every column. cancelling: N(0, 1); in
+        reductions, large numbers are added on the first chip and subtracted on the last. composite: these by row.
         """
         dtype = DTYPES[self.dtype]
         if family.startswith((DRAWN, RECIPE)):
@@ -122,7 +122,7 @@ class _Collective(OverChips, textures.Textured):
             stays = (range(turned_rows.start), range(turned_rows.stop, self.rows))
             name = f"rows {turned_rows.start} to {turned_rows.stop - 1} of x"
             return (probe(name, family, [region], _parts([turned_rows], every), _parts(stays, every)),)
-        # On each chip other rows change, so that one run tests all chips. The odd period changes rows of every kind.
+        # Different rows change on each chip, so one run tests all chips. The odd period changes rows of every kind.
         period = (self.chips + 1) | 1
         places = [int(place) for place in random.permutation(period)]
         rows = [range(place, self.rows, period) for place in places]
@@ -163,7 +163,7 @@ def _parts(rows: Sequence[range], columns: range) -> list[Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllGather(ExactAnswers, _Collective):
-    """y = x on every chip; before, each chip has only some rows of x. y is compared exactly."""
+    """y = x on every chip; before the call, each chip has only some rows of x. y is compared exactly."""
 
     operation = "all_gather"
     splits = ((AXIS, None), (None, None))

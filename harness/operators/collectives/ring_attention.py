@@ -11,7 +11,7 @@ from harness.records import Statement, Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingAttention(OverChips, Attention):
-    """Attention, not masked, on `chips` chips in a mesh with the axis x: q, k, v and o are split along the sequence.
+    """Attention without a mask, on `chips` chips in a mesh with the axis x: q, k, v and o are split along the sequence.
 
     Raises UsageError `bad-problem` for lengths that the chips do not divide, and for a mask, under which contiguous
     parts of the sequence would give the chips different amounts of work.

@@ -10,7 +10,7 @@ from harness.operators.problem import Rows, Values
 
 _TURNED = -1.0
 # Multiplied by this, a number drawn from N(0, 1) outweighs all others of 2^17 columns in a row's sum of squares, except
-# with a chance of 2^-30. Its square, about 2^84 (2^112 where inputs are large), is far below float32's maximum.
+# with a chance of 2^-30. The product's square, about 2^84 (2^112 for large inputs), is far below float32's maximum.
 _LOUD = 2.0**40
 # The most rows that one probe changes: each costs about 50 us.
 _MOST_PROBED = 8192
@@ -33,10 +33,10 @@ class Drawn:
         """Probes that make single columns much larger, each in a different row.
 
         `rows` are the rows that may be used, none of them zero in inputs of `family`. With `full` all columns are
-        changed, as far as the calls are affordable; otherwise as many as there are rows.
+        changed, as far as the calls are affordable; otherwise as many columns as there are rows.
 
-        A row's scale then changes, and with it y in every quarter of the columns; h changes in the column alone. If a
-        column is left out of the sum, wherever it lies, the rest of its row does not change.
+        A larger element changes its row's scale, and so y in every quarter of the columns; h changes in its column
+        alone. If a kernel leaves a column out of the sum, the rest of that column's row does not change.
         """
         random = self._random(0)
         each = min(_MOST_PROBED, len(rows), self.columns)

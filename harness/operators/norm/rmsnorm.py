@@ -32,7 +32,7 @@ _SPIKE = 2.0**10
 _SPIKES = 8
 # Residual streams carry values of this size that cancel to exactly 0.
 _CANCELLED = 2.0**14
-# The least divisor of an error: it stands in where the expected element is zero, or nearly.
+# The least divisor of an error, used where the expected element is zero or nearly zero.
 _LEAST_ERROR = 1e-30
 # Elements computed at a time: their float64 arrays, 512 KiB each, stay in a core's cache.
 _PART = 1 << 16
@@ -42,8 +42,8 @@ _PART = 1 << 16
 class RMSNorm(Operator, textures.Textured):
     """RMSNorm over the last axis, of x [rows, columns], or with `residual` of h = x + r, which is an output as well.
 
-    y = h / sqrt(mean(h^2) + eps) * w with w [columns], all arrays in `dtype`. The mean may be that of h in float32 or
-    of h rounded to dtype, which a later layer reads. Raises UsageError `bad-problem`.
+    y = h / sqrt(mean(h^2) + eps) * w with w [columns], all arrays in `dtype`. The mean may be taken of h in float32, or
+    of h rounded to dtype, as a later layer reads it. Raises UsageError `bad-problem`.
     """
 
     operation = "rmsnorm"
@@ -101,7 +101,7 @@ class RMSNorm(Operator, textures.Textured):
         """x, r and w (x and w without residual) of the named family. Raises ValueError for one that does not exist.
 
         normal: all N(0, 1), weights N(1, 1/4). small: rows of zeros, and rows whose mean square is 10^-10 to a hundred
-        times eps. spikes: eight columns of every row, different in each, have nearly all of the sum.
+        times eps. spikes: eight columns of each row, drawn for each row, have nearly all of the sum.
         far-values: rows N(c, 1) with c near 100; a kernel must not subtract the mean. large: squares near 2^28.
         cancelling: r is nearly -x, so that h is far smaller than either; in some columns both are large and r is
         exactly -x. composite: all of these, by row.
@@ -112,7 +112,7 @@ class RMSNorm(Operator, textures.Textured):
         random = generator(family, seed)
         dtype = DTYPES[self.dtype]
         x, r = (normal(random, self.rows, self.columns) for _ in range(2))
-        # One number in eight million is zero, and would stay zero when a probe makes it loud.
+        # One number in eight million is zero, and would stay zero when a probe multiplies it.
         x[x == 0] = 1
         w = 1 + random.standard_normal(self.columns, dtype=np.float32) / 2
         kinds = self._kinds(family, seed)
@@ -251,7 +251,7 @@ class RMSNorm(Operator, textures.Textured):
             "eps left out": answer(lambda h: 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True))),
             "the variance for the mean square": answer(lambda h: 1 / np.sqrt(h.var(axis=1, keepdims=True) + self.eps)),
         }
-        # With fewer columns the rounding of the sum is within that of an honest output.
+        # With fewer columns, rounding the sum changes an output no more than honest rounding does.
         if self.columns >= 16 * FEWEST_TERMS:
             answers["sums kept in bfloat16"] = answer(in_bfloat16)
         if self.residual:

@@ -31,8 +31,8 @@ _OF_VALUES = tuple(family for family in attention_inputs.FAMILIES if family != "
 # The most query-key pairs that one check computes, as in Attention.
 _CHECKED_PAIRS = 3 << 21
 # The largest score that a kernel which keeps its maximum in bfloat16 must handle. Up to it, neighbouring numbers of
-# bfloat16 lie 2 apart: a maximum that rises by one step rescales the sums so far by e^-2, which v6e computes in
-# bfloat16 to 0.5 % (docs/SEMANTICS.md: the product with log2 e is rounded too). Beyond 2^14 that is e^-128, which is 0.
+# bfloat16 lie at most 2 apart: if the maximum rises by one step, the sums are rescaled by e^-2, which v6e computes in
+# bfloat16 to 0.5 % (docs/SEMANTICS.md: the product with log2 e is rounded too). Beyond 2^14 the factor is e^-128 = 0.
 _NARROW_SCORES = 2.0**9
 # Scores of this family go wrong from block to block of keys; short sequences have only one block.
 _OF_SEVERAL_BLOCKS = f"{DRAWN}far"
@@ -41,21 +41,21 @@ _DRAWN_AT_FULL = DRAWN + attention_space.ALL
 # The contents of slots that no sequence has: stale keys and values, this many times as large as the others, so that a
 # kernel that reads them is noticed.
 _STALE = 2.0**8
-# The number of different stale numbers: a prime, so that no two pages hold the same ones in the same places.
+# The number of different stale numbers: a prime, so that no two pages hold the same numbers in the same places.
 _STALE_NUMBERS = 1_048_573
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagedAttention(Operator, Borrowed):
-    """Causal attention of the newest tokens of many sequences over all keys and values of each, which lie in pages.
+    """Causal attention of the newest tokens of many sequences over all their keys and values, which lie in pages.
 
-    With `tokens` it is ragged, as servers call it: decode and prefill in one batch. Arrays: q and the output o
-    `[tokens, heads, head_dim]`; kv_pages `[pages, page_size, 2 kv_heads, head_dim]`, key head h at 2 h and value head h
-    at 2 h + 1; int32 tables kv_lens `[sequences]`, page_indices `[sequences, pages_per_sequence]`, cu_q_lens
-    `[sequences + 1]` and num_seqs `[1]`. There are num_seqs[0] sequences, 1 to `sequences`. Sequence s has the queries
-    cu_q_lens[s] to cu_q_lens[s + 1], one or more, and kv_lens[s] keys, at least as many as queries: key j is slot j %
-    page_size of page page_indices[s, j // page_size]. The last key is that of the last query, and a query sees its own
-    key and those before it. Sequences may have pages in common.
+    With `tokens` the batch is ragged, as in servers: decode and prefill together. Arrays: q and the output o `[tokens,
+    heads, head_dim]`; kv_pages `[pages, page_size, 2 kv_heads, head_dim]`, key head h at 2 h and value head h at 2 h +
+    1; int32 tables kv_lens `[sequences]`, page_indices `[sequences, pages_per_sequence]`, cu_q_lens `[sequences + 1]`
+    and num_seqs `[1]`. There are num_seqs[0] sequences, 1 to `sequences`. Sequence s has the queries cu_q_lens[s] to
+    cu_q_lens[s + 1], one or more, and kv_lens[s] keys, at least as many as queries: key j is slot j % page_size of page
+    page_indices[s, j // page_size]. The last key is that of the last query, and a query sees its own key and those
+    before it. Sequences may have pages in common.
 
     Nobody reads rows of o from cu_q_lens[num_seqs[0]] on: the array may be longer than the batch. They are not compared
     and may hold anything, because published kernels leave them unwritten. No other row depends on these rows
@@ -72,7 +72,7 @@ class PagedAttention(Operator, Borrowed):
 
     sums "bfloat16": a kernel may keep its maximum and sums over keys in bfloat16 from block to block, as some published
     ones do by default. The tolerance is wider by the error that this causes, and scores stay within 2^9: the error of
-    such a maximum grows with them, until beyond 2^14 whole blocks of keys may be lost. None: both are kept in float32.
+    such a maximum grows with the scores; beyond 2^14 whole blocks of keys may be lost. None: both are kept in float32.
 
     Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). The problem is timed
     with a decode batch and, if it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is the mean.
@@ -155,8 +155,8 @@ class PagedAttention(Operator, Borrowed):
     def work(self) -> Work:
         """The useful work of a call, the mean over the timed calls. A query and a visible key count as in Attention.
 
-        At least, the tables and the queries, keys and values of all sequences are read once, and the outputs are
-        written once. With `update` the newest keys and values are both read and written.
+        The tables and the queries, keys and values of all sequences are read, and the outputs written, at least once.
+        With `update` the newest keys and values are both read and written.
         """
         pairs = tokens = keys = 0
         for name in self._timed:
@@ -264,8 +264,8 @@ class PagedAttention(Operator, Borrowed):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """The inputs of the named family or recipe. Raises ValueError for a family that does not exist.
 
-        decode, mixed: the timed tables. Families of `paged_tables.draw`: tables of that kind. Both have values N(0, 1).
-        logits-x10, logits-x50, needles, equal-keys, far-values, far-below: values as in Attention, sequence by
+        decode, mixed: the timed tables. Families of `paged_tables.draw`: tables of that kind. In both, values are N(0,
+        1). logits-x10, logits-x50, needles, equal-keys, far-values, far-below: values as in Attention, sequence by
         sequence; any lengths. Drawn families and composite: values as in Attention, tables of one of these kinds.
         """
         of_tables = (*self._timed, *self._kinds)
@@ -432,7 +432,7 @@ class PagedAttention(Operator, Borrowed):
         return off.reshape(-1)
 
     def _by_sequence(self, method: str, inputs: Sequence[Values], rows: Rows, **changes: Any) -> Exact:
-        """Results of `method` of each sequence's Attention, with these changes, in the sequence's rows; 0 elsewhere."""
+        """Results of `method` of each sequence's Attention, with these changes, in the sequence's rows; else 0."""
         result = np.zeros((len(rows), self.head_dim))
         k, v = self._keys_and_values(inputs)
         tokens, heads = np.divmod(rows, self.heads)

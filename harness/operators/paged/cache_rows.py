@@ -71,7 +71,7 @@ class CacheRows(Formula):
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
         """Pieces of new rows, each in a page of its own; in the timed call, equally long and without gaps in NEW.
 
-        In the family in-order they also fill the beginnings of successive pages. In all other calls their lengths
+        In the family in-order, pieces also fill the beginnings of successive pages. In all other calls their lengths
         differ widely, they come in any order and with gaps, and the columns beyond COUNT hold pieces too.
         """
         is_even = family in (*self.timed, _IN_ORDER)
@@ -98,7 +98,7 @@ class CacheRows(Formula):
         return {"slices": slices, "count": np.array([count], np.int32)}
 
     def _lengths(self, count: int, random: np.random.Generator) -> Values:
-        """Lengths of 1 or more, a few of them far longer than the others; their sum is at most the new rows."""
+        """Lengths of 1 or more, a few far longer than the others; their sum is at most the number of new rows."""
         left = self.tokens - count
         more = left if random.random() < 0.5 else int(random.integers(left + 1))
         shares = random.random(count) ** 4

@@ -176,7 +176,7 @@ class LatentAttention(Formula):
                 queries, count = self._queries(most, random)
         lens = random.integers(longest // 2 if family in self.timed else 1, longest + 1, self.sequences)
         if family == _EQUAL:
-            # The length fills no whole pages: if it did, a missing mask would go unnoticed.
+            # The length is no whole number of pages; otherwise a missing mask would go unnoticed.
             lens[:] = longest - self.lengths_of * random.integers(1, max(self.page_size // self.lengths_of, 2))
         lens = -(-np.maximum(lens, queries) // self.lengths_of) * self.lengths_of
         decoding = int(np.argmax(np.append(queries, 0) != 1))
@@ -200,7 +200,7 @@ class LatentAttention(Formula):
         }
 
     def _queries(self, most: int, random: np.random.Generator) -> tuple[Values, int]:
-        """The number of tokens of each sequence (1 at first, then up to `most`), and how many sequences have tokens."""
+        """The numbers of tokens of the sequences (first 1s, then up to `most`) and of sequences with tokens."""
         count = self.sequences - int(random.integers(self.sequences // 4 + 1))
         left = self.tokens - count
         several = max(int(random.integers(1, count + 1)), -(-left // (most - 1)))

@@ -140,7 +140,7 @@ class _Drawn:
         return used
 
     def _even(self, sequence: Paged, tokens: range, seed: int) -> Iterator[range]:
-        """The tokens among these that weigh all keys nearly alike: all of them except in the composite."""
+        """The tokens among these that weigh all keys nearly alike: outside the composite, all."""
         if self._family != "composite":
             yield tokens
             return

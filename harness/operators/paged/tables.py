@@ -27,7 +27,7 @@ KINDS = (
 RAGGED = ("few-sequences", "whole-blocks")
 # Kinds that the full shape gets besides the timed ones: the longest sequences, and the most regular lengths.
 AT_FULL_SHAPE = ("full-table", "equal-lengths")
-# The contents with the most work come first: an executed program is checked by the counts of its run with the first.
+# The contents with the most work come first, because the counts of the first run check an executed program.
 TIMED = ("mixed", "decode")
 # Share of the sequences in a timed mixed batch that have one query; the last ones share the other queries.
 _DECODING = 7 / 8
@@ -131,16 +131,16 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
     next to it. fresh: no keys except those of the queries themselves, so that a single query has one key. full-table:
     some sequences use every page that a sequence may use. few-sequences: one or two sequences, with room for more.
     whole-blocks: the number of queries of most sequences is a power of two, and they begin behind a single query, so
-    inside a block; the keys before their queries, or all of them, fill whole pages. shared-pages: sequences begin with
-    the same pages. equal-lengths: as many sequences as there can be, all with the same number of queries and the same
-    number of keys, about as many as fit in the pages. in-order: the pages of all sequences, one sequence after another,
-    have successive numbers.
+    inside a block; the keys before their queries, or all their keys, fill whole pages. shared-pages: sequences begin
+    with the same pages. equal-lengths: as many sequences as there can be, all with the same number of queries and the
+    same number of keys, about as many as fit in the pages. in-order: the pages of all sequences, one sequence after
+    another, have successive numbers.
     """
     most = room.most_sequences
     if kind == "equal-lengths":
         queries = np.full(most, 1 if room.is_decode else min(room.tokens // most, room.longest))
         longest = min(room.longest, room.pages // most * room.page_size)
-        # The length fills no whole pages: if it did, a missing mask would go unnoticed.
+        # The length is no whole number of pages; otherwise a missing mask would go unnoticed.
         length = longest - int(random.integers(1, max(room.page_size, 2)))
         return _placed(room, queries, np.full(most, length), random)
     few = min(most, 2) if kind == "few-sequences" else most
@@ -179,7 +179,7 @@ def _queries(room: Room, count: int, random: np.random.Generator) -> NDArray[np.
 
 
 def _whole_blocks(room: Room, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """One query for the first sequence; for others the most that are a power of two, or one if no more are left."""
+    """One query for the first sequence; for each other, in random order, the largest power of two that is left."""
     queries = np.ones(count, np.int64)
     left = room.tokens - count
     for place in 1 + random.permutation(count - 1):
@@ -232,8 +232,8 @@ def _placed(
 def share_pages(indices: NDArray[Any], whole: NDArray[np.int64], random: np.random.Generator) -> None:
     """Makes rows of `indices` begin with the pages of one row, but only as far as no query's own key is in them.
 
-    `whole` is the number of pages of each row that hold only keys from before its first query. The row with the most of
-    them lends its pages, and one other row takes as many as it can.
+    `whole` is the number of pages of each row that hold only keys from before its first query. The row with the most
+    such pages lends its pages, and one other row takes as many as it can.
     """
     longest = int(np.argmax(whole))
     most = np.where(np.arange(len(whole)) == longest, 0, whole)

@@ -24,7 +24,7 @@ _OWN = ("normal", "sharp", "few", "pointed", "rising", "flat", "deep")
 _OF_VALUES = ("far-values", "cancelling")
 # The kind of each row of the composite, by its position modulo 9, counted from a drawn place.
 _COMPOSITE = ("normal", "few", "pointed", "few", "sharp", "rising", "few", "deep", "flat")
-# Logits of N(0, 1) times 2 to a power drawn between these.
+# Logits are N(0, 1) times 2^p, with p drawn between these.
 _SHARP = (1.0, 5.0)
 # In `few` rows: the range of the number of words that count, and of the distance of their lowest logit from the
 # largest, which is 0. The tolerance of a loss grows with the size of these logits and of the label's logit, and
@@ -34,8 +34,8 @@ _FEW, _APART = (2.0, 8.0), (1.0, 3.0)
 # The logits of all other words are at -log(vocabulary) minus this, so that they do not count even together.
 _BELOW_ALL = 10.0
 # The logit of the word that a pointed row points at: e^30 is more than any vocabulary has words. In every second
-# pointed row it is above the logarithm of the vocabulary by a number in this range, so that all other words together
-# still count.
+# pointed row, the logit exceeds log(vocabulary) by a number in this range, so that all other words together still
+# count.
 _POINTED, _ABOVE_ALL = 30.0, (-2.0, 12.0)
 # The logit of all words in deep rows: exp(-200) underflows float32. In every second row it is multiplied by a power of
 # two, down to -6 million: a kernel's initial maximum must be below that, like the -1e9 of published kernels.
@@ -48,7 +48,7 @@ _LOUDER = 4.0
 # The number of words whose logits are computed at a time.
 _COLUMNS = 1024
 
-# A function that changes values of a step of the computation, which the second argument names.
+# A function that changes the values of one step of the computation; the second argument names the step.
 Change = Callable[[NDArray[Any], str], NDArray[Any]]
 
 
@@ -132,8 +132,8 @@ class CrossEntropy(Operator, Borrowed):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """X, W and labels of the named family or recipe. Raises ValueError for a family that does not exist.
 
-        W is scaled so that logits of N(0, 1) values are about N(0, 1). normal: such logits. sharp: X 2 to 32 times
-        larger, so that fewer words have a row's weight. few: 2 to 8 words of each row have all of its weight, with
+        W is scaled so that logits of N(0, 1) values are about N(0, 1). normal: such logits. sharp: X is 2 to 32 times
+        as large, so that fewer words have a row's weight. few: 2 to 8 words of each row have all of its weight, with
         logits between 0 and -3, and seven of eight labels are one of them. pointed: one word of each row, anywhere or
         next to a border of a block, outweighs all others, and every second label is that word. rising: logits rise from
         word to word, so that a maximum of those so far changes in every block. flat: every second row of X is zero, so
@@ -180,10 +180,10 @@ class CrossEntropy(Operator, Borrowed):
     def _weigh_few(
         self, x: NDArray[Any], w: NDArray[Any], labels: NDArray[Any], rows: Rows, random: np.random.Generator
     ) -> NDArray[np.float32]:
-        """The vector `[model]` that is added to all words of W, whose product with a row moves all logits of the row.
+        """The vector `[model]` that is added to all words of W; its product with a row moves all logits of the row.
 
         Sets these rows of X so that a few words have all of the weight, and most of their labels to such words. Because
-        of the vector, the logits of all other words can be far below 0 without any being far above it.
+        of the vector, the logits of all other words can be far below 0 while none is far above 0.
         """
         scale = 2.0 ** -round(np.log2(self.model) / 2)
         common = random.choice(np.array([-scale, scale], dtype=np.float32), self.model)
@@ -350,8 +350,8 @@ class CrossEntropy(Operator, Borrowed):
     ) -> Exact:
         """The losses `[len(rows), 1]`, computed in `dtype`: some words at a time, as a kernel would.
 
-        The exponentials of only the first `words` words are summed, and of these only where the difference from the
-        largest so far is at least `least`. `label`: the label's logit is subtracted. `change` is applied to all logits,
+        Only exponentials of the first `words` words are summed, and only if the logit's difference from the largest
+        logit so far is at least `least`. `label`: the label's logit is subtracted. `change` is applied to all logits,
         to their differences from the largest so far, to the exponentials of these, and to their sums so far.
         """
         x, labels = inputs[_X][rows].astype(dtype), inputs[_LABELS][rows]

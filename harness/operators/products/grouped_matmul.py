@@ -50,8 +50,8 @@ class GroupedMatmul(Operator, space.Borrowed):
     def work(self) -> Work:
         """The useful work of one call, whatever the sizes: 2 FLOPs per multiply-add.
 
-        LHS and the sizes are read once, OUT is written once, and the matrices of groups that have rows are read once:
-        their number is the mean over the timed calls.
+        LHS and the sizes are read once, OUT is written once, and the matrices of groups that have rows are read once;
+        the number of these matrices is the mean over the timed calls.
         """
         filled = np.mean([np.count_nonzero(make(self.m, self.groups)) for make in group_sizes.TIMED.values()])
         elements = self.m * (self.k + self.n) + math.floor(filled * self.k * self.n)
@@ -99,7 +99,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         balanced, skewed: sizes as timed, values N(0, 1). equal, empty-groups, one-group, single-rows, aligned,
         whole-tiles, crowded: sizes of this kind (see `group_sizes`), values N(0, 1). needles, far-values, cancelling:
         values as in a Matmul, groups that end anywhere. Drawn families: values as in a Matmul, sizes of any of these
-        kinds; sizes of whole tiles in the one that the full shape gets. composite: values as in a Matmul, and crowded
+        kinds; whole-tiles sizes in the drawn family of the full shape. composite: values as in a Matmul, and crowded
         sizes, because no reduced shape has so many groups.
         """
         lhs, columns = self.lender.make_inputs(self._values(family), seed)

@@ -20,12 +20,12 @@ from harness.operators.space import DRAWN, RECIPE, generator
 from harness.operators.survey import checksum_errors
 from harness.records import Array, ExpectedCount, Statement, Work
 
-# Far from zero, and different in every column, as in attention.
+# Means far from zero, and different in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
 # Terms that cancel are larger than the rest by the square of this: an accumulator in bfloat16 (8 bits) loses all of the
 # rest; in float32 (24 bits), the loss is small compared with the rounding of the output.
 _CANCELLED = 16.0
-# A needle outweighs the other terms of its row together up to K = 2^16.
+# Up to K = 2^16, a needle outweighs all other terms of its row together.
 _NEEDLE = 2.0**10
 # The kind of each row of the composite, by its position modulo 4, counted from a drawn place.
 COMPOSITE = ("normal", "needles", "normal", "cancelling")

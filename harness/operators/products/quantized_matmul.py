@@ -116,8 +116,8 @@ class QuantizedMatmul(Operator, Borrowed):
         """A Matmul's inputs of this family; each column of B, and each row of a narrow A, is scaled to the narrow type.
 
         Scales are up to twice as large as the narrow type needs, so that they are round numbers in no unit. In all
-        families except `normal`, half of the scales are negative. If such a family is not drawn, scales of columns also
-        have all sizes, and some are 0; in the composite none is 0, because its probe must move every column.
+        families except `normal`, half of the scales are negative. In those that are not drawn, scales of columns also
+        have all sizes and some are 0; in the composite none is 0, because its probe must move every column.
         """
         a, b = self.lender.make_inputs(family, seed)
         random = generator(f"sizes of scales of {family}", seed)

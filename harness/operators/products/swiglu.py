@@ -24,7 +24,7 @@ from harness.records import Array, ExpectedCount, Statement, Work
 # The factor and the offset of a row of X in the composite, by its position modulo 5, counted from a drawn place.
 _EVEN, _FAR = (1.0, 0.0), (1.0, 1.0)
 _COMPOSITE = (_EVEN, (10.0, 0.0), _EVEN, (50.0, 0.0), _FAR)
-# Far from zero, and different in every column, as in attention.
+# Means far from zero, and different in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
 # The number of hidden columns that are computed at a time.
 _COLUMNS = 1024
@@ -110,9 +110,9 @@ class SwiGLU(Operator, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """X and the weights of the named family. Raises ValueError for a family that does not exist.
 
-        normal: all values and gates about N(0, 1). gates-x10, gates-x50: X that much larger, so that exponentials
-        of both signs overflow where they can. far-values: X is around 1 and Wu far from zero, so that sums grow evenly
-        and an accumulator that is too narrow stops growing. composite: all of these, by row and column.
+        normal: all values and gates about N(0, 1). gates-x10, gates-x50: X 10 or 50 times as large, so that
+        exponentials of both signs overflow where they can. far-values: X is around 1 and Wu far from zero, so that sums
+        grow evenly and an accumulator that is too narrow stops growing. composite: all of these, by row and column.
         """
         if family.startswith((DRAWN, RECIPE)):
             made, cancelled, drawing = self._textured(family, seed)

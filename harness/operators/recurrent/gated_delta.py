@@ -1,4 +1,4 @@
-"""Delta rules and gated linear attention: each step, a state decays, forgets a key's old value and takes a new one."""
+"""Delta rules and gated linear attention: in each step, a state decays and a new value replaces a key's old one."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +13,7 @@ from harness.operators.problem import Values
 from harness.operators.space import generator
 from harness.records import Array
 
-# The gates of each kind, and whether each dimension of a key or value has its own.
+# The gates of each kind: True if each dimension of a key or value has its own gate, False if each head has one.
 _GATES = {
     "gated delta rule 2": {"g": True, "b": True, "w": True},
     "gated delta rule": {"g": False, "b": False},
@@ -103,7 +103,7 @@ class GatedDelta(Formula):
         return inputs
 
     def _empty_rows(self, inputs: tuple[Values, ...], family: str, seed: int) -> None:
-        """Makes single rows and one block of each input zero; with another block in each, all outputs might be zero."""
+        """Makes single rows and the same block of all inputs zero; different blocks might make all outputs zero."""
         stop = self.time // 2 if family == "composite" else self.time
         random = generator(f"empty rows of {family}", seed)
         block = empty_block(stop, _EMPTY_STEPS, random)

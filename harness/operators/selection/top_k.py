@@ -24,8 +24,8 @@ from harness.records import Array, Statement, Work
 _FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked", "wide")
 # Columns this far apart are in the same lane of the chip's vector registers.
 _LANES = 128
-# Values of masked elements; two more are the least number of bfloat16, in rows of float32, and the number above the
-# least of the dtype. The least itself is lower than all of them, so that a kernel may write it over chosen elements.
+# Values of masked elements. Two more values are the least number of bfloat16, in rows of float32, and the number above
+# the dtype's least number. That least number is below all of these, so a kernel may write it over chosen elements.
 _MASKED = (-3e38, -1e30)
 # The largest of the whole numbers in rows of ties: a row has each of them many times.
 _LEVELS = 4
@@ -86,7 +86,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """x of the named family. Raises ValueError for one that does not exist.
 
-        normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: one number in a row.
+        normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: rows of one number.
         falling, rising: sorted rows. near: neighbouring numbers of dtype,
         of either sign and any size. lanes: the largest lie 128 columns apart.
         masked: all elements except k or fewer are replaced by a number near the least, in
@@ -146,7 +146,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         return values
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Two probes that each row depends on its own elements alone; the first makes single elements the largest."""
+        """Two probes of a row's dependence on its own elements alone; the first makes single elements the largest."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.rows)))
         order = np.resize(random.permutation(self.columns), self.rows)
         x = self.make_inputs("normal", seed)[0].astype(np.float32)

@@ -110,30 +110,30 @@ def lines() -> Iterator[str]:
     yield ""
     others = ", ".join(f"`{name}`" for name in dict.fromkeys(OPERATORS.values()))
     yield (
-        f"All other files move no key of these contests. Operators are {others}. Some operators use another: paged "
-        "attention uses attention, grouped and quantized products use matmul."
+        f"A change of any other file moves no key of these contests. The operators are {others}. Some operators use "
+        "another operator: paged attention uses attention, and grouped and quantized products use matmul."
     )
 
 
 HEAD = """\
 # Whose keys a change moves
 
-An attempt carries two keys. The *timing key* covers everything that the time of a kernel depends on: how it is compiled
-and simulated, the facts of its chip, what is timed, and the versions of jax and libtpu. Times are compared only if
-their timing keys are equal. The *checks key* covers everything that decides whether a kernel is correct: the checks,
-the contest's operator, its `prepare.py`, and its chip.
+Each attempt has two keys, which are hashes. The *timing key* covers everything that determines the time of a kernel:
+the code that compiles and simulates it, its chip's data, the timed problem, and the versions of jax and libtpu. Times
+are compared only if their timing keys are equal. The *checks key* covers everything that determines the result of the
+checks: their code, the contest's operator, `prepare.py` and chip. A change *moves* a key if it changes the hash.
 
-- If the timing key changes, accepted attempts are compiled and simulated again, so that the table has one scale. This
-  happens after the next attempt, or with `./ratchet.sh rescale`.
-- If the checks key changes, the next attempt first checks the champion again. The result is a note on the champion.
-- A change of comments, docstrings, formatting or imports for types alone moves no key. The code of verdicts (except
-  `schedule_checks.py`), reports, the command line and the ledger is in neither key: a kernel's time and correctness do
-  not depend on it.
+- If the timing key moves, accepted attempts are compiled and simulated again, so that all times in the table are
+  comparable. This happens after the next attempt, or with `./ratchet.sh rescale`.
+- If the checks key moves, the next attempt first rechecks the champion, and notes the result on the champion.
+- A change of only comments, docstrings, formatting or type-checking imports moves no key. Neither key covers the code
+  of verdicts (except `schedule_checks.py`), reports, the command line and the ledger, because this code affects neither
+  the time nor the correctness of a kernel.
 - A change of one operator moves only the keys of contests that use it. A change of one chip moves only the keys of
-  contests on that chip. A change of `workbench=` in a chip's row moves none, because only the workbench reads it.
+  contests on that chip. A change of `workbench=` in a chip's row moves no key, because only the workbench reads it.
 
-`tests/support/keys_page.py` writes the table by changing every file in turn. The table's contests are that of the root
-and ten of `examples/`."""
+`tests/support/keys_page.py` writes the table: it changes each file, one at a time, and compares the keys. The contests
+in the table are the contest in the root folder and ten contests in `examples/`."""
 
 
 def main() -> int:

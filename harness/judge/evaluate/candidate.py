@@ -58,7 +58,7 @@ _BALLAST = 1 << 18
 
 # Source lines are those of the candidate and its packages: the judge's own frames are left out.
 source_info_util.register_exclusion(str(Path(harness.__file__).parent))
-# This process serves one candidate: `export_cpu` and `interpret` use what `trace` and `trace_smaller` have traced.
+# This process serves one candidate: `export_cpu` and `interpret` use the programs of `trace` and `trace_smaller`.
 _full: TracedKernel | None = None
 _reduced: TracedKernel | None = None
 _second_shape: TracedKernel | None = None
@@ -146,7 +146,7 @@ def trace(request: TraceRequest) -> TraceReply:
 
 
 def trace_smaller(request: ShapesRequest) -> ShapesReply:
-    """Traces the candidate a second time, and for smaller shapes, possibly while the chip's program is compiled.
+    """Traces the candidate again, and for smaller shapes; the chip's program may be compiled at the same time.
 
     Raises Rejected.
     """
@@ -192,7 +192,7 @@ def _exported(traced: TracedKernel) -> Any:
 
 
 def _exceeds_vmem(traced: TracedKernel) -> str:
-    """The reason why the program cannot fit the VMEM, so that the compiler must refuse it; "" if there is none."""
+    """The reason why the program cannot fit into VMEM, and the compiler must refuse it; "" if it may fit."""
     equations = jaxprs.pallas_calls(traced.closed.jaxpr)
     reasons = (vmem.excess(*pair, traced.chip) for pair in zip(equations, traced.calls, strict=True))
     return next(filter(None, reasons), "")

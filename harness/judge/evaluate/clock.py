@@ -7,7 +7,7 @@ from harness.records import StageTime
 
 
 class StageClock:
-    """The times of stages by name; `progress` is called when a stage begins and ends. Several jobs may share a name."""
+    """The times of stages by name; `progress` is called when a stage begins or ends. A stage may have several jobs."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

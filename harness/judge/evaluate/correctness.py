@@ -28,7 +28,7 @@ from harness.sandbox.messages import Rejected
 
 
 def check(request: CheckRequest) -> CheckReply:
-    """The check of a program's outputs on one family of inputs, which are drawn here from the seed. Raises Rejected."""
+    """The check of a program's outputs on inputs of one family, which it draws from the seed. Raises Rejected."""
     problem = _problem(request.problem, request.reduced, request.is_second)
     inputs = _inputs(request.problem, request.reduced, request.is_second, request.family, request.seed)
     if different := differing(problem, request.family, inputs):
@@ -78,7 +78,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
         if failure is not None:
             break
     if failure is None and not request.full:
-        # Other calls ran in between, so this check also detects effects of values that they left behind.
+        # Other calls ran since the first one, so this check also detects effects of values that they left in memory.
         again, _ = _split(problem, inputs, _run_untouched(request, inputs))
         new_check, failure = probes.check_determinism(
             outputs, input_probe.family, before, again, mode=mode, seed=request.seed
@@ -116,7 +116,7 @@ def _problem(path: str, reduced: int | None, is_second: bool = False) -> Problem
 
 @lru_cache(maxsize=1)
 def _inputs(path: str, reduced: int | None, is_second: bool, family: str, seed: int) -> Sequence[NDArray[Any]]:
-    """The inputs of one family, kept until the next call: probes follow the check whose inputs they change."""
+    """The inputs of one family, cached until the next call: probes change the inputs of the check before them."""
     return _problem(path, reduced, is_second).make_inputs(family, seed)
 
 

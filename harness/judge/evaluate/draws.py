@@ -21,11 +21,11 @@ def seed() -> int:
 
 
 def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = True) -> Fill:
-    """The content of unwritten memory in the CPU reference program: NaN at the full shape, a marked NaN at others.
+    """The content of unwritten memory in the CPU reference program: NaN at the full shape, marked NaN at others.
 
-    NaN exposes nearly every kernel that reads it; a marked NaN also exposes kernels that compare it with something. A
-    kernel that replaces NaN is exposed by the number that the interpreter uses instead. If the full shape is not
-    interpreted, only the CPU program runs the late steps, so its memory holds all of these in turn.
+    NaN exposes nearly every kernel that reads it; a marked NaN also exposes kernels that compare it. The interpreter
+    fills memory with a number instead, which exposes kernels that replace NaN. If the full shape is not interpreted,
+    only the CPU program runs the late steps, and its memory alternates between all of these values.
     """
     if shape != "full":
         return "marked"
@@ -33,7 +33,7 @@ def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = True) -> Fill:
 
 
 def unforeseen_number(*, is_negative: bool = False) -> float:
-    """A large number: as a running maximum it hides all later values; the negative one does so as a running minimum."""
+    """A large number, which hides later values in a running maximum; a negative one does so in a running minimum."""
     size = float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
     return -size if is_negative else size
 
@@ -66,7 +66,7 @@ def mode_of(reduced: int | None) -> Mode:
 
 
 def shape(problem: Problem, reduced: int | None, *, is_second: bool = False) -> tuple[int, ...] | None:
-    """The first output's shape, as a Draw records it, at the shape that `repeatable` means; None if that is missing."""
+    """The first output's shape, as a Draw records it, for the arguments of `repeatable`; None if there is none."""
     meant: Problem | None = problem
     if reduced is not None:
         meant = next(islice(problem.reduced(), reduced, None), None)

@@ -11,8 +11,8 @@ from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCou
 class TraceRequest:
     """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`.
 
-    The traced program itself is written to `program`, if given. `stubs` are modules that are replaced by stand-ins,
-    whether they are installed or not.
+    The traced program is also written to the file `program`, if one is named. `stubs` are modules that stand-ins
+    replace, even if they are installed.
     """
 
     problem: str
@@ -27,8 +27,8 @@ class TraceRequest:
 class TraceReply:
     """The findings of the trace for the contest's own shape.
 
-    `operations` is the number of the program's operations, those in loops and branches counted once; `exceeds_vmem` is
-    the reason why the program cannot fit the VMEM, or "".
+    `operations` is the number of the program's operations; each operation in a loop or branch counts once.
+    `exceeds_vmem` is the reason why the program cannot fit into VMEM, or "".
     """
 
     trace: Trace
@@ -40,16 +40,16 @@ class TraceReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapesRequest:
-    """Trace the candidate a second time, and for smaller shapes."""
+    """Trace the candidate again at the full shape, and at smaller shapes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapesReply:
     """The shapes to check. `reduced` is the position of the reduced shape in `problem.reduced()`; None: the full shape.
 
-    `has_second`: the kernel was also traced for the second shape, which is then interpreted instead of the reduced one.
-    `interpret_full` asks for the full shape to be interpreted as well; `difference` is the place where the
-    program of the full shape differs from that of a smaller shape in more than sizes.
+    `has_second`: the kernel was also traced for the second shape, which is then interpreted instead of the reduced
+    shape. `interpret_full`: the full shape is to be interpreted too. `difference` is the place where the program of the
+    full shape differs from that of a smaller shape in more than sizes.
     """
 
     reduced: int | None
@@ -63,8 +63,8 @@ class ShapesReply:
 TracedShape = Literal["full", "reduced", "second"]
 
 
-# The content of unwritten memory: this number; NaN (None); a marked NaN, with which comparisons give the opposite
-# result; or "mixed", these kinds in turn from element to element.
+# The content of unwritten memory: this number; NaN (None); a marked NaN, whose comparisons give the opposite of NaN's;
+# or "mixed", which cycles through these kinds from element to element.
 Fill: TypeAlias = float | Literal["marked", "mixed"] | None
 
 
@@ -96,7 +96,7 @@ class InterpretRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest:
-    """Check the outputs of running the program `artifact`, or if there is none, the outputs in the file `outputs`.
+    """Run the program `artifact` and check its outputs; without an `artifact`, check the outputs in the file `outputs`.
 
     `reduced` is the position of the shape in `problem.reduced()`, or None for the full shape; `is_second` asks for the
     second shape near the reduced shape. `over` is the chip of a program over a mesh.
@@ -122,10 +122,10 @@ class CheckReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """Probe which inputs the outputs of the CPU reference program `artifact` depend on; `seed` draws inputs and probes.
+    """Probe the dependence of the outputs of the CPU reference program `artifact` on its inputs; `seed` draws both.
 
-    If `reduced` is None, the shape is the full one. `full` asks only for the probes that are worth their time at the
-    contest's shape. `over` is the chip of a program over a mesh.
+    If `reduced` is None, the shape is the full shape. `full`: only the probes that are worth their time at the full
+    shape are made. `over` is the chip of a program over a mesh.
     """
 
     problem: str
@@ -146,11 +146,11 @@ class ProbeReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertifyRequest:
-    """Show that `for_chip` is the traced `program`, lowered for `chip`; write its CPU reference program to `artifact`.
+    """Prove that `for_chip` is the traced `program`, lowered for `chip`; write the CPU reference program to `artifact`.
 
-    In that program unwritten memory holds `fill`. If `joins_windows`, an input that is aliased to an output and may be
-    in VMEM shares the output's window. `trace` is the report on both programs; `splits` are the axes of the chip's mesh
-    over which the dimensions of each input, and then of each result, are split.
+    In the CPU reference program unwritten memory holds `fill`. If `joins_windows`, an input that is aliased to an
+    output and may be in VMEM shares the output's window. `trace` is the report on both programs; `splits` are the axes
+    of the chip's mesh over which the dimensions of each input, and then of each result, are split.
     """
 
     program: str
@@ -219,7 +219,7 @@ class ResimulateReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureRequest:
-    """Time the artifacts in turn on the device, on fresh inputs; profile them as `session` of `profile_directory`.
+    """Time the artifacts on the device, alternating, on fresh inputs; profile them as `session` of `profile_directory`.
 
     An artifact that is named twice is loaded twice.
     """

@@ -10,10 +10,10 @@ from harness.sandbox.confinement import Confinement
 
 
 def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: bool) -> Confinement | None:
-    """The paths that this child may use; None for the timer on a device, whose driver needs paths unknown in advance.
+    """The paths that this child may use; None for the timer on a device, because its driver's paths are unknown.
 
-    The candidate reads the problem and writes to its own folder, from which its programs are copied before they are
-    used. No other child runs kernel.py, but all of them handle data from it.
+    The candidate's process reads the problem and writes to its own folder; the judge copies the programs from there
+    before their use. No other child runs kernel.py, but all children handle data that comes from it.
     """
     if child == "timer" and on_device:
         return None
@@ -24,7 +24,7 @@ def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: b
 
 
 def left_behind(children: Children) -> tuple[Failure, ...]:
-    """The failure of a candidate that left processes behind, which are ended by now; empty if it left none."""
+    """The failure of a candidate that left processes behind; empty if it left none. By now these are ended."""
     if not children.left_behind:
         return ()
     words = ", ".join(children.left_behind.values())
@@ -43,7 +43,7 @@ def not_looked_into(chip: Chip) -> tuple[str, ...]:
 
 
 def not_interpreted(failure: Failure, difference: str) -> Failure:
-    """The failure at the contest's own shape; after a timeout, it also says what remains unknown and what to do.
+    """The failure at the contest's own shape. After a timeout, it also states the remaining doubt and the remedy.
 
     `difference` is the place where the program differs from that of a smaller shape in more than sizes, or "".
     """
@@ -64,7 +64,7 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
 
 
 def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:
-    """The failure of a compiled program whose matrix units do less than the useful work; empty if they do it all.
+    """The failure of a compiled program whose matrix units do less than the useful work; empty if they do all of it.
 
     Also empty if the units' work is not known. The work is counted in the schedule that is timed, not taken from the
     report of the candidate's process. All matrix products are in kernels, because they are refused elsewhere.

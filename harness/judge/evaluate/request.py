@@ -39,11 +39,11 @@ class Request:
 
     If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with a
     reference: the evidence can support no verdict, the contest's kernel.hlo.txt is not replaced, and the cost of each
-    source line is computed only if `with_lines`. `draws` are repeated, in addition to fresh draws, if a program of
-    their shape exists. A program in the cache `programs` is not compiled or simulated again; a new program is added.
-    Without a cache, or if children cannot be confined, everything is compiled and simulated anew. `stubs` are the
-    modules that the contest replaces by stand-ins, `assumption` is its statement on branches that depend on unknown
-    values.
+    source line is computed only if `with_lines`. `draws` are earlier draws that are repeated, in addition to fresh
+    draws, if a program of their shape exists. A program in the cache `programs` is not compiled or simulated again; a
+    new program is added. Without a cache, or if children cannot be confined, everything is compiled and simulated anew.
+    `stubs` are the modules that the contest replaces by stand-ins, `assumption` is its statement on branches that
+    depend on unknown values.
     """
 
     directory: Path
@@ -128,7 +128,7 @@ class Plan:
 
     @property
     def checked(self) -> Path:
-        """The folder of a program that is compiled once more, with the checks that it leaves out."""
+        """The folder of a program that is compiled again, with the checks that its options leave out."""
         return self.scratch / "checked"
 
     @property
@@ -155,8 +155,8 @@ class Plan:
     def program_keys(self) -> tuple[str, ...]:
         """The keys of the exported program in `request.programs`; call before it is compiled. Empty without a cache.
 
-        The first is the key of the program as it is compiled here. If source lines are not requested, an entry that was
-        compiled with source lines serves as well: its schedule is the same.
+        The first is the key of the program as this request compiles it. If source lines are not requested, the key with
+        source lines follows: its entry serves as well, because the schedule is the same.
         """
         programs, simulate = self.request.programs, self.request.simulate
         if programs is None:

@@ -1,4 +1,4 @@
-"""The stages of an evaluation as a table: the inputs of each, its process, and its effect on the state."""
+"""The stages of an evaluation as a table: each stage's inputs, its process, and its effect on the state."""
 
 import shutil
 from collections.abc import Iterator
@@ -53,9 +53,9 @@ from harness.sandbox import handover
 
 # The file with a small timeline of the simulated run (a Timeline as JSON), in the folder of its schedules.
 TIMELINE = "run.timeline"
-# Extra time for starting the simulator's process and for its answer; the simulator itself keeps its deadline.
+# Extra time for starting the simulator's process and for its reply; it does not extend the simulator's own deadline.
 _SIMULATE_GRACE_SECONDS = 10.0
-# The name of the traced program among the names of exported programs.
+# The name under which the traced program is stored among the exported programs.
 _TRACED = "traced"
 # The time limit for interpreting the full shape, as a multiple of the limit of other checks.
 _FULL_INTERPRETATION = 4
@@ -129,7 +129,7 @@ def _shaped(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | KnownAnswer]:
     texts = [plan.work / "kernel.hlo.txt"]
     if plan.request.checked:
-        # Not while screening, which runs several candidates at a time: this file is for the last judged candidate.
+        # Screening, which runs several candidates at a time, keeps this file: it is of the last judged candidate.
         texts.append(plan.request.profile_data / "kernel.hlo.txt")
     texts[-1].parent.mkdir(parents=True, exist_ok=True)
     request = CompileRequest(
@@ -154,7 +154,7 @@ def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | 
 
 
 def _known_program(plan: Plan, state: State) -> Seen | None:
-    """Puts the kept files of the exported program where the compiler writes; returns its kept results, or None."""
+    """The cached results of the exported program, whose files are put where the compiler writes; None if uncached."""
     programs = plan.request.programs
     if programs is None:
         return None
@@ -192,7 +192,7 @@ def _timeline_of(plan: Plan) -> Path:
 def _simulated(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: Simulation = answer.reply
     if _timeline_of(plan).exists():
-        # Copied to the folder of the schedules, so that it is kept and restored with them.
+        # In the folder of the schedules, the timeline is cached and restored together with them.
         failure = handover.take_over(_timeline_of(plan), plan.dumps / TIMELINE, "latency")
         state = state.warning(failure.message) if failure else state
     state = _with_offences(state.adding(simulation=reply), state.offences)
@@ -201,7 +201,7 @@ def _simulated(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 
 
 def _without_simulation(plan: Plan, state: State, answer: StageAnswer) -> State:
-    """The state after the simulator failed, which is no failure of the candidate: its latency is unknown."""
+    """The state after a failure of the simulator: the candidate has not failed, but its latency is unknown."""
     failure: Failure = answer.reply
     reason = f"the simulator gave no result: {failure.kind}: {failure.message}"
     state = state.warning(reason)
@@ -253,8 +253,8 @@ def _with_offences(state: State, offences: tuple[Offence, ...]) -> State:
 
 
 # --- Correctness -------------------------------------------------------------------------------
-# Seeds are drawn here, after the trace. Within a problem, the shape, family and seed of a Check determine its inputs: a
-# drawn family's recipe follows from its seed.
+# Seeds are drawn in these stages, after the trace. Within a problem, the shape, family and seed of a Check determine
+# its inputs, because the recipe of a drawn family follows from its seed.
 
 
 def _export_reduced(plan: Plan, state: State, reply: ShapesReply) -> Iterator[ExportRequest]:
@@ -280,7 +280,7 @@ def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRe
         artifact=str(plan.directory_of("certifier") / "candidate.cpu"),
         fill=unforeseen_fill("full", is_interpreted=reply.interpret_full),
         splits=tuple(array.split for array in (*statement.inputs, *statement.results)),
-        # XLA makes no copies of donated arrays, so it cannot keep such a copy in VMEM.
+        # XLA makes no copy of a donated array, so no copy of it can be in VMEM.
         joins_windows=plan.chip.platform == "tpu" and not statement.donated,
     )
 
@@ -306,21 +306,21 @@ def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The families for the CPU reference program at the full shape, without the first if that is interpreted there."""
+    """The families for the CPU reference program at the full shape; without the first if that one is interpreted."""
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
 
 def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
-    """Checks of the families, each with its own seed, then probes: a wrong value says more than a failed probe."""
+    """Checks of the families, each with its own seed, then the probes: a wrong value says more than a failed probe."""
     pickled, artifact = str(plan.pickled_problem), str(program.path)
     shapes = _shapes_of(state)
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if shapes.has_second and not shapes.difference and not has_tables:
         # Only drawn families remain: the interpreter checks the others at the second shape, and the composite at the
-        # full shape has the values of all. Not with tables, because the composite has only one kind of table; not if
-        # the programs differ, because the kernel may then take another path at the full shape.
+        # full shape has the values of all. With tables all remain, because the composite has only one kind of table;
+        # also if the programs differ, because the kernel may then take another path at the full shape.
         families = tuple(filter(_is_drawn, families)) or families
     yield from _repeated(plan, state, program, shapes.reduced)
     asked: dict[str, Any] = {
@@ -335,7 +335,7 @@ def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Itera
 
 
 def _mesh_of(plan: Plan) -> Chip | None:
-    """The chip if the program runs over a mesh, where each check interprets it; None on one chip."""
+    """The chip if the program runs over a mesh, because each check then interprets it; None on one chip."""
     return plan.chip if plan.chip.mesh else None
 
 
@@ -348,7 +348,7 @@ def _repeated(
 ) -> Iterator[CheckRequest | ProbeRequest]:
     """The same checks on the inputs of an earlier evaluation, including those of its interpreted runs at this shape.
 
-    They come before fresh ones, so that an earlier failure shows first.
+    These checks precede those on fresh inputs, so that an earlier failure shows first.
     """
     pickled, artifact = str(plan.pickled_problem), str(program.path)
     shapes = _shapes_of(state)
@@ -373,7 +373,7 @@ def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[Interpr
     fill = unforeseen_number(is_negative=True) if reply.has_second else None
     draws = repeatable(plan.request.draws, plan.problem, "interpret", reduced=reply.reduced, is_second=reply.has_second)
     if reply.has_second:
-        # Earlier versions of the judge ran a CPU reference program at the second shape.
+        # At the second shape, earlier versions of the judge recorded draws of a CPU reference program.
         draws += repeatable(plan.request.draws, plan.problem, "reduced", reduced=reply.reduced, is_second=True)
     for place, draw in enumerate(draws):
         if not draw.is_probe:
@@ -387,9 +387,9 @@ def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[Interpr
 
 
 def _interpret_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
-    """One run at the full shape, which is last because it takes longest: 200 s for 16384 keys on an idle machine.
+    """The run at the full shape. It is last because it takes longest: 200 s for 16384 keys on an idle machine.
 
-    One family is enough, because the findings do not depend on values. Unwritten memory holds a number here; in the CPU
+    One family is enough, because the findings do not depend on values. Unwritten memory holds a number; in the CPU
     reference program of this shape it holds NaN.
     """
     if reply.interpret_full:
@@ -468,7 +468,7 @@ def _of_checks(policy: Policy) -> float:
 
 
 def left_out(plan: Plan, state: State) -> tuple[str, ...]:
-    """The names of the checks at the full shape, as their records would state them if they were run."""
+    """The names that the checks at the full shape would have in records, if they were run."""
     problem = plan.problem
     families = [f"{family} (full)" for family in _families_at_full(plan, state)]
     probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))
@@ -477,9 +477,9 @@ def left_out(plan: Plan, state: State) -> tuple[str, ...]:
     return (*families, *probes, *interpreted, *checks)
 
 
-# Stages that need the same product send their requests in this order, and a process answers requests in the order in
-# which they were sent. The rank decides whose failure counts: at reduced shapes, a failure in the interpreter, which
-# names the cause, counts before a wrong result.
+# Stages that need the same product send their requests in the order of this table, and a process answers requests in
+# the order in which they were sent. The failure of the lowest rank counts: at reduced shapes, a failure in the
+# interpreter counts before a wrong result, because it names the cause.
 STAGES = (
     Stage("trace", rank=(TRACE,), needs="kernel", child="candidate", failing="contract", requests=_trace, take=_traced,
           seconds=lambda policy: policy.trace_seconds),
@@ -508,7 +508,7 @@ STAGES = (
           requests=_check_full, take=_checked, seconds=_of_checks),
     Stage("interpret", rank=(FULL, 2), needs="full outputs", child="checker", failing="correctness",
           requests=_compare, take=_checked, seconds=_of_checks),
-    # The program is compiled and simulated once more, with the checks that the kernel is shipped without.
+    # The program is compiled and simulated again, with the checks that its options leave out.
     Stage("checks left out", rank=(FULL, 3), needs="unchecked program", child="checks compiler", failing="compile",
           requests=_compile_with_checks, take=_compiled_with_checks, seconds=lambda policy: policy.compile_seconds),
     Stage("checks left out", rank=(FULL, 4), needs="checked schedule", child="simulator", failing="latency",

@@ -1,4 +1,4 @@
-"""The state of an evaluation, which each answer of a process replaces; the order of its steps; the type of a stage."""
+"""The state of an evaluation, replaced after each answer of a process; the order of the steps; the type of a stage."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from harness.judge.evaluate.tasks import ChildName
 from harness.records import Check, Evidence, Failure, Offence, Policy
 from harness.records import Stage as FailureStage
 
-# The product that a stage waits for. `device` exists once all other stages are done, if a device times the kernel.
+# The product that a stage waits for. If a device times the kernel, `device` exists once all other stages are done.
 Need = Literal[
     "kernel",
     "trace",
@@ -27,8 +27,8 @@ Need = Literal[
     "device",
 ]
 
-# The lowest rank counts first. The rank of a stage is its step and its place within the step. The rank of a request
-# adds its number among the stage's requests. Consequences of a request have a higher rank than the request.
+# The place in the order in which findings count, lowest first. A stage's rank is its step and its place within the
+# step. A request's rank appends its number among the stage's requests. Consequences of a request rank after it.
 Rank = tuple[int, ...]
 # The steps, in the order in which their findings count.
 TRACE, REDUCED, COMPILE, SIMULATE, COMPARE, FULL, DEVICE = range(7)
@@ -38,7 +38,7 @@ _ORDER: tuple[FailureStage, ...] = get_args(FailureStage)
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A result of a stage that other stages wait for, with the facts that they need."""
+    """A result of a stage, with the facts that the stages that wait for it need."""
 
     need: Need
     value: Any
@@ -66,8 +66,8 @@ class State:
     """The findings about one candidate so far.
 
     `checks` and `failures` come with the rank of their request. `program_keys` are the keys of the exported program,
-    `seen` the results of an earlier evaluation of the same program. `offences` are those of the same program compiled
-    with the checks that it leaves out. `is_slower`: the candidate is too slow for its full shape to matter.
+    `seen` the results of an earlier evaluation of the same program. `offences` are those of the program compiled with
+    the checks that its options leave out. `is_slower`: the candidate is too slow to be checked at the full shape.
     """
 
     evidence: Evidence
@@ -85,11 +85,11 @@ class State:
         return replace(self, evidence=replace(self.evidence, **fields))
 
     def warning(self, *sentences: str) -> "State":
-        """The same state with these warnings after the others."""
+        """The same state with these warnings appended."""
         return self.adding(warnings=(*self.evidence.warnings, *sentences))
 
     def checked(self, rank: Rank, checks: Iterable[Check]) -> "State":
-        """The same state with these checks, which count if nothing before them ends the evaluation."""
+        """The same state with these checks, which count unless a finding of a lower rank ends the evaluation."""
         return replace(self, checks=(*self.checks, *((rank, check) for check in checks)))
 
     def failing(self, rank: Rank, *failures: Failure) -> "State":
@@ -98,9 +98,9 @@ class State:
 
     @property
     def last(self) -> Rank | None:
-        """The lowest rank so far at which the evaluation ends; None if there is none.
+        """The lowest rank so far that ends the evaluation; None if no finding ends it.
 
-        It is the rank of a failure, or COMPARE if the candidate is too slow.
+        This is the rank of a failure, or COMPARE if the candidate is too slow.
         """
         ends = [rank for rank, _ in self.failures]
         return min([*ends, (COMPARE,)] if self.is_slower else ends, default=None)
@@ -123,7 +123,7 @@ class State:
         )
 
 
-# The consequences of an answer: the new state, and the products that other stages may now use.
+# The consequences of an answer: the new state, and the products that now exist for other stages.
 Taken = tuple[State, tuple[Product, ...]]
 
 

@@ -1,4 +1,4 @@
-"""Judges a suite: all members take each step together, so that cheap checks of all members precede expensive checks."""
+"""Judges a suite step by step, each step for all members, so that cheap checks precede expensive checks."""
 
 import hashlib
 import json
@@ -15,9 +15,8 @@ from harness.records import Claims, Evidence, Failure, Latency, Statement, Trace
 def evaluate_suite(suite: Suite, evaluations: Sequence[Evaluation], listener: Listener) -> Evidence:
     """The evidence about a suite, from an evaluation of each member, up to the first member that fails.
 
-    There are three steps, each for all members: the trace; checks at reduced shapes, compilation and simulation; checks
-    at the full shape. If `listener.is_slower` returns True for the evidence after the second step, no full shape is
-    checked.
+    The steps are the trace; the checks at reduced shapes, compilation and simulation; and the checks at the full shape.
+    If `listener.is_slower` returns True for the evidence after the second step, no full shape is checked.
     """
     statement = suite.statement()
 
@@ -71,7 +70,7 @@ def of_member(name: str, failure: Failure | None) -> Failure | None:
 
 
 def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
-    """The traces of all members as one Trace; None unless every member has a trace."""
+    """The traces of all members as one Trace; None if a member has no trace."""
     traces = [evidence.trace for evidence in members if evidence.trace is not None]
     if len(traces) < len(suite.members or ()):
         return None
@@ -88,7 +87,7 @@ def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
 
 
 def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency | None:
-    """The weighted geometric mean of the members' times; None if one of them has no latency.
+    """The weighted geometric mean of the members' times; None if a member has no latency.
 
     Its relative error is the weighted mean of the members' relative errors: the simulator errs in the same way at all
     shapes, so errors do not average out.
@@ -113,7 +112,7 @@ def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency
 
 
 def _merge_warnings(sentences: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
-    """Sentences on members, each with the member's name; a sentence that applies to all appears once, without names."""
+    """Sentences on members, each with the member's name; a sentence on all members appears once, without names."""
     each = [*sentences]
     of_all = [sentence for sentence in each[0][1] if all(sentence in others for _, others in each)]
     of_members = [(name, tuple(sentence for sentence in others if sentence not in of_all)) for name, others in each]

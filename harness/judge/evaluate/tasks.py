@@ -1,4 +1,4 @@
-"""The tasks of each process, and their answers."""
+"""The task of each request, and the type of its answer."""
 
 from typing import Literal
 
@@ -34,7 +34,7 @@ MODULES: dict[ChildName, str] = {
     "simulator": "harness.judge.evaluate.timing.simulation",
     "timer": "harness.judge.evaluate.timing.device_timing",
 }
-# The task that each request asks for, and the type of the answer.
+# By type of request: the name of the task that it asks for, and the type of the answer.
 TASKS: dict[type, tuple[str, type]] = {
     TraceRequest: ("trace", TraceReply),
     ShapesRequest: ("trace_smaller", ShapesReply),

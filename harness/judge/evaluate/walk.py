@@ -1,7 +1,7 @@
-"""Walks the table of stages for one candidate: a stage begins once its inputs exist, and a certain outcome ends all.
+"""Walks the table of stages for one candidate: a stage begins once its inputs exist; all end at a certain outcome.
 
 Stages run side by side, but the outcome does not depend on their speed: every request has a rank, and the failure of
-the lowest rank counts, once all requests below it have been answered.
+the lowest rank counts, once all requests of lower rank have been answered.
 """
 
 import os
@@ -18,8 +18,8 @@ from harness.sandbox import confinement
 from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 
-# With fewer cores, checks at the full shape wait until it is known whether the candidate is too slow for them. They
-# also wait as long as reduced shapes are checked while the chip's program is compiled or simulated.
+# With fewer cores, checks at the full shape wait until the candidate is known to be fast enough for them. They also
+# wait as long as reduced shapes are checked while the chip's program is compiled or simulated.
 _MANY_CORES = 4
 
 
@@ -37,9 +37,9 @@ class Evaluation:
         self._until = DEVICE
 
     def run(self) -> Evidence:
-        """The evidence, after running all stages up to the failure that counts, or until the candidate is too slow.
+        """The evidence; runs all stages, up to the failure that counts or until the candidate turns out to be too slow.
 
-        Raises what `listener.after_trace` raises.
+        Raises the errors that `listener.after_trace` raises.
         """
         self.until(DEVICE)
         plan = self.plan
@@ -77,7 +77,7 @@ class Evaluation:
         self._begin_waiting()
 
     def _begin_waiting(self) -> None:
-        """Sends every request that is possible now."""
+        """Sends every request whose inputs exist now."""
         last = self.state.last
         is_early = environments.cores() < _MANY_CORES and (
             (self._workers.is_busy and self._is_time_open)
@@ -98,7 +98,7 @@ class Evaluation:
                     self._workers.ask(stage, request)
 
     def _work_off(self) -> None:
-        """Takes answers, and sends the requests that they make possible, until no further answer can count."""
+        """Takes answers and sends the requests that these make possible, until no outstanding answer can count."""
         while True:
             self._begin_waiting()
             for name in self._workers.drop(self.state.last):
@@ -113,7 +113,7 @@ class Evaluation:
                     self._close(stage.name, "done")
 
     def _take(self, stage: Stage, answer: StageAnswer) -> tuple[Product, ...]:
-        """Replaces the state by the state after an answer; reports a new trace and a new latency to the listener."""
+        """Updates the state after an answer; reports a new trace and a new latency to the listener."""
         before, (self.state, products) = self.state, stage.take(self.plan, self.state, answer)
         if before.trace is None and self.state.trace is not None:
             self._listener.after_trace(self.state.trace.trace)
@@ -146,7 +146,7 @@ class Evaluation:
 
     @property
     def _is_time_open(self) -> bool:
-        """True if it is not known yet whether the candidate is too slow for the full shape to matter."""
+        """True while the candidate may still turn out to be too slow to be checked at the full shape."""
         is_asked = self._listener.is_slower is not None and self.plan.source == "simulated"
         return is_asked and self.state.evidence.latency is None
 

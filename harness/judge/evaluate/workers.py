@@ -1,4 +1,4 @@
-"""The processes of one evaluation, each of which is started when it is first needed, and their open requests."""
+"""The processes of one evaluation, each started when it is first needed, and their open requests."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from harness.sandbox.jobs import Child, Job
 # The niceness of processes whose results are not needed yet.
 _NICENESS = 10
 # One checker for each of the two CPU reference programs (full and reduced shape), and one for the interpreter's
-# outputs. Each holds its own inputs in memory.
+# outputs. Each checker holds its own inputs in memory.
 _MOST_CHECKERS = 3
 
 
@@ -28,7 +28,7 @@ class Workers:
         self._plan = plan
         self._children = children
         self._started: dict[str, Child] = {}
-        # The checkers, by the program that each has compiled.
+        # The checkers, keyed by the program that each of them has compiled.
         self._checkers: dict[str, Child] = {}
         self._yielding: set[str] = set()
         self._jobs: dict[Job, tuple[Stage, Any, Rank]] = {}
@@ -76,13 +76,13 @@ class Workers:
         """Waits for an answer, and yields all answers that have arrived by then, each with its stage."""
         self._share_cores()
         for job, reply in (self._children.wait(), *self._children.finished_jobs()):
-            # Other jobs belong to another member of a suite, or were dropped.
+            # All other jobs belong to another member of a suite, or were dropped.
             if job in self._jobs:
                 stage, request, rank = self._jobs.pop(job)
                 yield stage, StageAnswer(request, reply, rank)
 
     def drop(self, last: Rank | None) -> list[str]:
-        """Drops the requests that rank behind `last` and those of ended processes; returns their stages' names."""
+        """The stage names of the dropped requests: those that rank behind `last`, and those of ended processes."""
         dropped = [
             job
             for job, (_, _, rank) in self._jobs.items()
@@ -98,7 +98,7 @@ class Workers:
 
     @property
     def is_compiling(self) -> bool:
-        """True while the chip's program is compiled, or simulated with or without the checks that it leaves out."""
+        """True while the chip's program is compiled or simulated, with or without the checks left out."""
         return any(job.task in ("compile", "simulate") for job in self._jobs)
 
     @property
@@ -111,7 +111,7 @@ class Workers:
         return any(job in self._jobs and self._jobs[job][2][0] == FULL for job in child.queue)
 
     def _checker(self, program: str, *, is_late: bool) -> Child:
-        """The process for this check: the one that compiled the program, otherwise the one with the shortest queue.
+        """The process for this check: the process that compiled the program, else that with the shortest queue.
 
         A request at a reduced shape (not `is_late`) avoids processes with requests at the contest's own shape.
         """
@@ -126,9 +126,9 @@ class Workers:
         return chosen
 
     def _share_cores(self) -> None:
-        """Makes processes yield while the chip's program is compiled or simulated, because everything waits for that.
+        """Makes processes yield to the compilation and simulation of the chip's program: everything waits for these.
 
-        Checks at the contest's shape also yield to checks at reduced shapes, which end more evaluations.
+        Checks at the contest's shape also yield to checks at reduced shapes, because the latter end more evaluations.
         """
         is_compiling, is_reduced_open = self.is_compiling, self.is_reduced_open
         for name, child in self._started.items():

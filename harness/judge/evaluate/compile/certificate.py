@@ -1,4 +1,4 @@
-"""Derives the CPU's program from the traced one, without kernel.py, and proves that the compiled program is that one.
+"""Derives the CPU's program from the traced program without kernel.py; proves that the chip's program equals the trace.
 
 kernel.py can change anything in the process that traces it: that process could deliver two unrelated programs, or
 change JAX's lowering rules. So it delivers the traced program as data. From this data, the judge derives the program
@@ -45,7 +45,7 @@ mlir.register_lowering(_opaque_p, _opaque_lowering)
 
 
 def certify(request: CertifyRequest) -> Certificate:
-    """The certificate that the program for the chip is the traced program; also writes the program to check on the CPU.
+    """The certificate that the program for the chip is the traced program; also writes the program for the CPU checks.
 
     Raises Rejected `forged-result` if the report or the traced program is forged, `foreign-primitive`,
     `program-differs` if the program for the chip is not the traced program, `not-interpretable`, and the kinds of

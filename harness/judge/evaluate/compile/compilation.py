@@ -56,7 +56,7 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
 
 
 def _refuse_collectives(compiled: Any) -> None:
-    """Raises Rejected `work-outside-pallas` if XLA moves data between chips; called for problems without matmuls."""
+    """Raises Rejected `work-outside-pallas` if XLA moves data between chips; used for problems without matmuls."""
     moved = hlo.collectives(compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
     if moved:
         raise Rejected(

@@ -1,8 +1,8 @@
 """A cache on disk of the compiler's and the simulator's results, keyed by everything that they depend on.
 
 The results depend only on the exported program, the compiler and its flags, the chip and the judge's code, so equal
-inputs always give equal results. Nothing about correctness is kept. An entry is a file in a folder of the user's, to
-which no child process may write. If children are not confined, nothing is kept or read.
+inputs always give equal results. Results of checks are not cached. An entry is a file in a folder of the user, and no
+child process may write to that folder. If children are not confined, the cache is neither read nor written.
 """
 
 import contextlib

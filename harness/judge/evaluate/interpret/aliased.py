@@ -38,7 +38,7 @@ def _are_one_window(block: Any, other: Any, vmem_bytes: int) -> bool:
 
 
 def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
-    """The program with each aliased input replaced by its output; a loop or branch with both as operands keeps both."""
+    """The program with each aliased input replaced by its output. A loop or branch that takes both keeps both."""
     equations = []
     for equation in jaxpr.eqns:
         effects = _effects(equation.effects, outputs)
@@ -60,7 +60,7 @@ def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxp
     """An inner program of `equation` after `_renamed`; it has its own variables for these inputs and outputs."""
     if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
         return part  # no condition of a loop reads aliased inputs or outputs
-    # An inner program's operands are the equation's last operands, after predicates and operands of other programs.
+    # The inner program takes the equation's last operands; predicates and other programs' operands come before them.
     parameters = part.constvars or part.invars
     operands = zip(equation.invars[-len(parameters) :], parameters, strict=True)
     names = {operand: name for operand, name in operands if isinstance(operand, core.Var)}

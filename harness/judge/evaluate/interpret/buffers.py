@@ -218,7 +218,7 @@ def _note_read(run: Buffers, buffers: _Memory, key: Any, where: Any) -> None:
 
 
 def _refill(memory: Any, buffers: _Memory, key: Any) -> None:
-    """If the window's block was written to HBM, fills the window with the value of unwritten memory before its use."""
+    """Fills a window whose block was written to HBM with the value of unwritten memory, before its next use."""
     if key in buffers.replaced:
         buffers.replaced.discard(key)
         content = memory.mem[key].content

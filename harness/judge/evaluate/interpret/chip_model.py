@@ -1,4 +1,4 @@
-"""Rewrites the program that is checked on a CPU so that it computes the chip's results where XLA on a CPU differs.
+"""Rewrites operations that XLA on a CPU computes differently from the chip, so that checks see the chip's results.
 
 docs/SEMANTICS.md lists each rewritten operation (kind `modelled`) and the reason for the rewrite.
 """
@@ -103,7 +103,7 @@ def _is_to_eight_bits(equation: Equation) -> bool:
 
 
 def _and_rounded(equation: Equation) -> list[Equation]:
-    """The operation, followed by a rounding to eight significant bits if XLA might not round the result to its type.
+    """The operation, and a rounding to eight significant bits after it if XLA might not round the result to its type.
 
     The added rounding changes no bfloat16, int8 or uint8 number, and XLA does not remove it. Without it, XLA computes
     bfloat16 in float32. On a CPU it also leaves out a conversion to bfloat16, int8 or uint8 before a sum (jaxlib
@@ -160,7 +160,7 @@ def _constant(value: float) -> float:
 
 
 def _dot(equation: Equation, _: Chip) -> Model | None:
-    """Models products: DEFAULT rounds float32 to bfloat16, HIGH adds three products of parts, HIGHEST rounds nothing.
+    """Models products: DEFAULT rounds float32 to bfloat16, HIGH sums three products of parts, HIGHEST rounds nothing.
 
     HIGH and HIGHEST subtract its first part from each number, so an infinite number becomes NaN.
     """
@@ -189,7 +189,7 @@ def _dot(equation: Equation, _: Chip) -> Model | None:
 
 
 def _three_products(product: Model, left: Any, right: Any) -> Any:
-    """The product of operands split into their upper 16 bits and a rounded rest, without the product of the rests."""
+    """The product of two operands, each split into upper 16 bits and a rounded rest; the rests are not multiplied."""
     parts = []
     for value in (left, right):
         bits = lax.bitcast_convert_type(value, jnp.uint32)
@@ -210,7 +210,7 @@ def _exp(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _exp2(equation: Equation, _: Chip) -> Model | None:
-    """XLA on a CPU multiplies by ln 2 in bfloat16 first (11 % off at 2^-28); every chip computes the power directly."""
+    """XLA on a CPU first multiplies by ln 2 in bfloat16 (11 % off at 2^-28); all chips compute the power directly."""
     return (lambda x: _power_of_two(_wide(x))) if _is_bfloat16(equation.invars[0]) else None
 
 
@@ -292,7 +292,7 @@ def _sqrt(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
-    """Models sums of bfloat16: in its schedules' order if the chip adds in bfloat16, else in float32, rounded once.
+    """Models bfloat16 sums: in the schedules' order if the chip adds in bfloat16, else in float32, rounded once.
 
     In the schedules, whole registers are added one after the other, and each sum is rounded. Then the lanes of the
     remaining register are added (we assume in pairs), and each sum is rounded. Then the rows of the register are added
@@ -383,7 +383,7 @@ def _rem(equation: Equation, _: Chip) -> Model | None:
 
 
 def _extreme(equation: Equation, _: Chip) -> Model | None:
-    """A maximum or minimum with a NaN is undefined: the result is the marked NaN instead of XLA's plain NaN."""
+    """Returns the marked NaN, instead of XLA's plain NaN, for a maximum or minimum of a NaN: it is undefined."""
     (out,) = equation.outvars
     if not jnp.issubdtype(out.aval.dtype, jnp.floating):
         return None
@@ -414,7 +414,7 @@ def divided(equation: Equation) -> Model | None:
 
 
 def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
-    """Models an approximate reciprocal: exact if division uses the same instruction, otherwise rounded to bfloat16."""
+    """Models an approximate reciprocal: exact if it is the instruction of divisions, otherwise rounded to bfloat16."""
     if not equation.params["approx"]:
         return None
     if chip.divides_by_exact_reciprocal:
@@ -425,7 +425,7 @@ def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
 
 
 def shifted(equation: Equation) -> Model | None:
-    """Marks a shift by the word length or more: XLA gives 0 (or the sign), many processors shift modulo the length."""
+    """Marks a shift by the word length or more: XLA gives 0 (or the sign); many processors shift modulo the length."""
     amount, width = equation.invars[1], 8 * equation.invars[0].aval.dtype.itemsize
     if isinstance(amount, core.Literal) and np.all((np.asarray(amount.val) >= 0) & (np.asarray(amount.val) < width)):
         return None
@@ -441,7 +441,7 @@ def shifted(equation: Equation) -> Model | None:
 
 
 def _roll(equation: Equation, _: Chip) -> Model | None:
-    """Marks a roll by a negative amount, or by the length of the axis or more: no source says what `vrot` does then."""
+    """Marks a roll by less than 0, or by the axis length or more: no source states the result of `vrot` for these."""
     length, amount = equation.invars[0].aval.shape[equation.params["axis"]], equation.invars[1]
     if isinstance(amount, core.Literal) and 0 <= int(amount.val) < length:
         return None

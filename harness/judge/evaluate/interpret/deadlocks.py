@@ -12,8 +12,8 @@ from jax._src.pallas.mosaic.interpret import shared_memory
 DEADLOCK = "DEADLOCK"
 # The interval at which a waiting core checks whether the other cores have ended.
 _LOOK_SECONDS = 0.05
-# The longest time for which the late core lets the others run ahead. A core that polls a semaphore never waits, so the
-# late core would be held back for ever; after this time it is no longer held back in this kernel.
+# The longest time for which the late core lets the others run ahead. A core that polls a semaphore never waits, so
+# without a limit the late core would be held back for ever. After this time it goes on for the rest of the kernel.
 _LATE_SECONDS = 10.0
 _LATE_LOOK_SECONDS = 0.001
 
@@ -129,7 +129,7 @@ class _Waits:
         return len(stuck.keys() - {late}) + _at_barriers(memory) < memory.num_devices - 1 or ended != self.ended
 
     def _stuck(self) -> dict[int, str]:
-        """The cores whose semaphore is too low and has no copy under way, each with a description of its wait."""
+        """The cores whose semaphore is too low, with no copy under way to it; each with a description of its wait."""
         stuck = {}
         for core, (semaphore, value) in list(self.of_cores.items()):
             count = int(semaphore.count_by_core[core])

@@ -37,7 +37,7 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
             "to run"
         )
     before = dict(left) if is_found else {}
-    # Each call has a memory of its own, which is kept alive here so that it stays distinct from later ones.
+    # The memory object of each call. All are kept alive, so that no later object is mistaken for an earlier one.
     calls: list[Any] = []
     buffers: dict[tuple[int, Any], Any] = {}
     lock = threading.Lock()

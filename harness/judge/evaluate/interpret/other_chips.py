@@ -24,7 +24,7 @@ _MOST_WAYS = 4096
 
 @contextlib.contextmanager
 def knowledge_of_chips(late: int) -> Iterator[None]:
-    """A context in which a wait relies only on events that must have happened for its semaphore to reach the count.
+    """A context in which a wait proves only the events without which its semaphore cannot reach the count.
 
     Chip `late` ends a wait only when no other chip can go on. By then all signals and transfers that do not depend on
     this wait have begun. So all signals and transfers that could end the wait are known, even unintended ones.

@@ -38,7 +38,7 @@ Model = Callable[..., Any]
 
 
 def _sort(equation: Equation) -> Model | None:
-    """Models a sort that is not stable: values with equal keys come in any order, so if they differ they are marked."""
+    """Models a sort that is not stable: different values with equal keys are marked, because they come in any order."""
     params, count = equation.params, equation.params["num_keys"]
     is_exact = all(jnp.issubdtype(var.aval.dtype, jnp.integer) for var in equation.invars[:count])
     if params["is_stable"] or (count == len(equation.invars) and is_exact):
@@ -94,7 +94,7 @@ def _from_bits(bits: Any, dtype: Any) -> Any:
 
 
 def _scatter(equation: Equation) -> Model | None:
-    """Models a scatter: any of several updates of an element may come last; if their bits differ, it is marked."""
+    """Models a scatter: any of an element's updates may come last, so an element is marked if their bits differ."""
     indices, params = equation.invars[1], equation.params
     if all(size == 1 for size in indices.aval.shape[:-1]):
         return None

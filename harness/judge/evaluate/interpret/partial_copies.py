@@ -18,7 +18,7 @@ from jax._src.state.types import ReshapeTransform
 
 @dataclass(frozen=True, slots=True)
 class _CopiedPart:
-    """The part of `whole` with `sizes` elements from `starts` on along each axis, without the `squeezed` axes."""
+    """A part of `whole`: along each axis `sizes` elements from `starts` on; the `squeezed` axes are dropped."""
 
     whole: Any
     starts: tuple[Any, ...]
@@ -35,7 +35,7 @@ class _CopiedPart:
 def copies_of_any_size() -> Iterator[None]:
     """Within this context `interpret=True` is lowered for copies of any size.
 
-    Raises NotImplementedError if the reference of such a copy is indexed further, or if the ranks of its arrays differ.
+    Raises NotImplementedError if the reference of such a copy is indexed again, or if the ranks of its arrays differ.
     """
     read, swap = discharge.transform_array, discharge.transform_swap_array
 

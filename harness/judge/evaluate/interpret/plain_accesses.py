@@ -148,8 +148,8 @@ def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
 def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
     """The same transforms; indices of a reinterpreted or reshaped reference are moved ahead as far as possible.
 
-    These are the indices of leading axes, or all indices of a reinterpreted reference if they select the whole of its
-    last two axes. Otherwise the whole reference would be accessed, including parts that a copy is writing at the time.
+    Indices of leading axes can move; all indices of a reinterpreted reference can if they select its last two axes
+    whole. Unmoved, an access would cover the whole reference, and so parts that a copy is just writing.
     """
     shape = tuple(reference.aval.shape)
     reordered = _without_no_reshapes(shape, _leading_first(shape, list(transforms)))
@@ -167,7 +167,7 @@ def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]
 
 
 def _without_no_reshapes(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
-    """The same transforms, without the leading reshapes that keep the shape; indices may stand between them."""
+    """The same transforms without the leading reshapes that keep the shape, even if indices stand between these."""
     kept: list[Any] = []
     for place, transform in enumerate(transforms):
         if isinstance(transform, NDIndexer):

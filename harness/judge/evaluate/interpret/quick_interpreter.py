@@ -81,7 +81,7 @@ def _is_before(clock: Clock, other: Clock) -> bool:
 
 @contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
-    """Within this context TPU interpret mode does less bookkeeping; a part that this version of JAX lacks stays."""
+    """Within this context TPU interpret mode does less bookkeeping, except where this version of JAX is unknown."""
     state: Any = getattr(interpret_pallas_call, "RaceDetectionState", None)
     called: Any = getattr(callback, "io_callback_impl", None)
     has_state, has_called = is_known(state), _is_known_call(called)
@@ -160,9 +160,9 @@ def _places(check: Any) -> dict[str, int]:
 
 
 def _overlapping(accesses: list[Any], where: Any) -> list[Any]:
-    """The accesses whose ranges overlap `where`; the ranges of an access are its last item but one.
+    """The accesses whose ranges overlap `where`. The second to last item of an access holds its ranges.
 
-    An empty range, such as that of a copy of no rows, overlaps nothing here; for JAX it may overlap other ranges.
+    An empty range, such as that of a copy of no rows, overlaps nothing; JAX may count it as overlapping other ranges.
     """
     if is_empty(where):
         return []

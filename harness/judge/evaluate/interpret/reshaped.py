@@ -24,7 +24,7 @@ Range = tuple[int | slice, ...]
 
 
 def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; before the first reshape of a reference stands an index of the whole, which shows its shape."""
+    """The same kernel; an index of the whole reference is put before its first reshape, because it shows the shape."""
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
         if inner(equation):
@@ -69,7 +69,7 @@ def _transforms(operand: Any) -> tuple[Any, ...]:
 
 
 def _indexed(operand: Any) -> Any:
-    """The operand with an index of the whole reference first; unchanged if it begins with an index or has no shape."""
+    """The operand with an index of the whole put first; unchanged if it begins with an index or has no shape."""
     transforms = _transforms(operand)
     reference = getattr(operand, "ref", operand)
     if not isinstance(getattr(getattr(reference, "aval", None), "shape", None), tuple) or not reference.aval.shape:
@@ -81,7 +81,7 @@ def _indexed(operand: Any) -> Any:
 
 @contextlib.contextmanager
 def reshaped_references() -> Iterator[None]:
-    """Within this context, for a part of a reshaped reference, the interpreter accesses the same block of the original.
+    """Within this context, an access of a part of a reshaped reference accesses the same block of the original.
 
     Raises RuntimeError (NO_BLOCK) at run time if there is no such block.
     """
@@ -144,7 +144,7 @@ def _within(base: Range, shape: Sequence[int], box: Range) -> Range:
 
 
 def _groups(old: list[int], new: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The smallest groups of axes of both shapes with equal products, by their positions."""
+    """The positions of the axes of both shapes, in the smallest groups whose lengths have equal products."""
     i = j = 0
     while i < len(old) or j < len(new):
         left, right = [i] if i < len(old) else [], [j] if j < len(new) else []
@@ -160,7 +160,7 @@ def _groups(old: list[int], new: list[int]) -> Iterator[tuple[list[int], list[in
 
 
 def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
-    """The block of axes `old` that equals these parts of axes `new`. Raises RuntimeError if there is no such block."""
+    """The block along axes `old` that these parts of axes `new` form. Raises RuntimeError if they form no block."""
     if len(old) == len(new) == 1:
         return [new[0][1]]
     start, step, count, stride = 0, 0, 1, 1
@@ -168,7 +168,7 @@ def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
         start += part.start * stride
         size = _size(part)
         if size != 1:
-            # All selected elements must lie at equal distances.
+            # The selected elements must be equally spaced.
             if step and step * count != part.step * stride:
                 raise _no_block()
             step, count = step or part.step * stride, count * size
@@ -177,7 +177,7 @@ def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
 
 
 def _unravelled(lengths: list[int], start: int, count: int, step: int) -> list[slice]:
-    """The block, along axes of these lengths, of `count` elements from `start` on at distances of `step`."""
+    """The block along axes of these lengths that has `count` elements, from `start` on, each `step` after the last."""
     if not lengths:
         return []
     stride = math.prod(lengths[1:])

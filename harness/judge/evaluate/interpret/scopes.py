@@ -1,7 +1,7 @@
 """Lowers scoped memory for a CPU, however deeply scopes, loops and branches are nested.
 
-`interpret=True` (jax 0.10.2, 0.12.0) turns the references of one scope after the other into values, and fails if a loop
-within two scopes contains a third scope. Here the references of all scopes become values together.
+`interpret=True` (jax 0.10.2, 0.12.0) turns references into values scope by scope, and fails if a loop within two scopes
+contains a third scope. This lowering turns the references of all scopes into values together.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from jax.extend import core
 @contextlib.contextmanager
 def scopes_of_any_depth() -> Iterator[None]:
     """Within this context `interpret=True` is lowered for scoped memory at any depth."""
-    # jax 0.12 has one table of rules, and gives each rule a context.
+    # jax 0.12 has a single table of rules, and passes a context to each rule.
     has_context = not hasattr(discharge, "_partial_discharge_rules")
     rules: Any = discharge._discharge_rules if has_context else discharge._partial_discharge_rules
     usual = rules[primitives.run_scoped_p]
@@ -42,7 +42,7 @@ def scopes_of_any_depth() -> Iterator[None]:
         pure = whole if has_context else whole.jaxpr
         empty = [primitives.uninitialized_value(var.aval.shape, var.aval.dtype) for var in pure.invars[len(values) :]]
         results = jax.core.eval_jaxpr(pure, whole.consts, *values, *empty)
-        # The body's results come first, then the references' last values, with those of this scope at the end.
+        # In this order: the body's results, the last values of outer references, those of this scope's references.
         changed = iter(results[count:])
         return [next(changed) if is_ref else None for is_ref in are_refs], results[:count]
 

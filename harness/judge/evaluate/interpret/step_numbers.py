@@ -1,7 +1,7 @@
 """Moves `pl.program_id` and `pl.num_programs` to the top of a kernel, where JAX's interpreter can evaluate them.
 
-`interpret=True` (jax 0.10.2, 0.12.0) cannot evaluate them within branches, loops and scoped memory; Mosaic can. Here
-each is read once at the top, and passed down to its uses.
+`interpret=True` (jax 0.10.2, 0.12.0) cannot evaluate them within branches, loops and scoped memory; Mosaic can. So each
+query is made once at the top, and its result is passed down to its uses.
 """
 
 import importlib
@@ -132,7 +132,7 @@ def _while(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
 
 
 def _run_scoped(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
-    """The equation with `variables` among the constants of its body, which hold all values from outside."""
+    """The equation with `variables` among the constants of its body, through which the body gets all outside values."""
     body = equation.params["jaxpr"].replace(outvars=list(equation.params["jaxpr"].outvars))
     constvars = {query: core.Var(var.aval) for query, var in variables.items()}
     equations = _handed_down(body, constvars)
@@ -145,7 +145,7 @@ def _run_scoped(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
 
 
 def _inlined(equation: Equation, variables: Mapping[Asked, Any]) -> tuple[list[Equation], list[Any]]:
-    """The equations of a called function in place of the call, and its results."""
+    """The equations of a called function, which replace the call, and the results of the function."""
     (body,) = inner(equation)[:1]
     constants = next((part.consts for part in equation.params.values() if isinstance(part, core.ClosedJaxpr)), ())
     body = body.replace(outvars=list(body.outvars))

@@ -1,11 +1,11 @@
-"""Gives each transfer of an interpreted kernel its own component of the vector clocks, and chooses when it ends.
+"""Gives each transfer of an interpreted kernel its own component of the vector clocks, and chooses when it may end.
 
 JAX's TPU interpret mode (0.10.2, 0.12.0) draws a component of the vector clocks for each transfer; by default there are
 as many of these components as cores. On one core all transfers share one component, so two transfers seem to follow
-each other, and a race between a transfer and an access that did not wait for it is not found. Here a transfer gets a
-component that no other transfer under way has. If a wait may end several transfers, JAX always ends the last transfer
-first, and treats the wait as a wait for that transfer. But a wait counts the bytes of any transfer, so here no transfer
-counts as arrived until all transfers that were started on the semaphore have been waited for.
+each other, and JAX misses races between a transfer and an access that did not wait for it. This module gives a transfer
+a component that no other transfer under way has. If a wait may end several transfers, JAX always ends the last started
+first, and treats the wait as a wait for that transfer. But a wait counts the bytes of any transfer. So no transfer
+counts as arrived until all transfers started on the semaphore have been waited for.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 
 OVERLAP = "OVERLAPPING COPY"
 TOO_MANY = "TOO MANY TRANSFERS"
-# The limits on transfers that are under way at a time, tried in turn. The first limit is enough for nearly every
-# kernel; with the last, the clock of each access of memory takes 16 KiB.
+# The limits on the number of transfers under way at a time, tried from first to last. The first limit is enough for
+# nearly every kernel; with the last limit, the clock of each memory access takes 16 KiB.
 MOST_UNDER_WAY = (62, 510, 4096)
-# A transfer advances its component by this number: by one before its read, after its read, before its write, and after
-# its write.
+# A transfer advances its component by this number: by one each before its read, after its read, before its write and
+# after its write.
 _ADVANCE = 4
 
-# The order in which a wait ends transfers: from the last started, from the first started, or drawn from this seed.
+# The order in which a wait ends transfers: last started first, first started first, or drawn from this seed.
 Order = Literal["last", "first"] | int
 
 
@@ -70,7 +70,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
 
     def looked_up(self: Any, *arguments: Any, **named: Any) -> Any:
         semaphores, clock = look_up(self, *arguments, **named)
-        # A transfer is started by the thread that has just looked its semaphores up.
+        # The thread that starts a transfer has just looked up its semaphores.
         starting.clock = clock
         return semaphores, clock
 
@@ -78,7 +78,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         clock: Any = getattr(starting.clock, "clock", starting.clock)
         with turn:
             ends = self.__dict__.setdefault("_ends_of_transfers", np.zeros_like(clock))
-            # A component is free if the core that starts this transfer has waited for the component's last transfer.
+            # A component is free if the starting core has waited for the last transfer that had the component.
             free = np.flatnonzero(clock[self.num_cores :] == ends[self.num_cores :])
             if len(free):
                 place: int = self.num_cores + int(free[0])
@@ -110,7 +110,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
 
     def waited(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
         if not int(value):
-            # A wait for zero orders nothing, although JAX orders it after the signals that have arrived.
+            # A wait for zero establishes no order, but JAX would order it after the signals that have arrived.
             return
         core = int(global_core_id)
         tasks = self.tasks[core]
@@ -175,7 +175,7 @@ def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
 
 
 def _options_of(wait: Any) -> set[str]:
-    """The parameters of a function, with `has_tasks` if it accepts any keyword."""
+    """The names of a function's parameters; they include `has_tasks` if the function accepts any keyword."""
     parameters = inspect.signature(wait).parameters
     handed_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     return {*parameters, "has_tasks"} if handed_on else {*parameters}
@@ -184,14 +184,14 @@ def _options_of(wait: Any) -> set[str]:
 def _has_ended(task: Any) -> bool:
     """True if the part of the transfer that `task` stands for, its read or its write, has already happened."""
     transfer, states = task.__self__, interpret_pallas_call.DmaState
-    # A wait for the send needs only the read: the thread of another chip may read first, and write later.
+    # A wait for the send needs only the read: another chip's thread may read now and write later.
     is_read = not task.__name__.endswith("write")
     with transfer.lock:
         return bool(transfer.state == states.COMPLETED or (is_read and transfer.state != states.STARTED))
 
 
 def _moves_nothing(task: Any) -> bool:
-    """True if the transfer copies an empty part, as it may if a length is known only at run time."""
+    """True if the transfer copies an empty part, which can happen if a length is known only at run time."""
     return is_empty(interpret_utils.to_range(task.__self__.src_transforms))
 
 

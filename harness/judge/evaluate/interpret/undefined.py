@@ -1,4 +1,4 @@
-"""Makes undefined results visible: marks accesses beyond an array, and makes the marks for other undefined results."""
+"""Makes undefined results visible: marks accesses beyond an array, and provides the marks for other modules."""
 
 import functools
 from typing import Any
@@ -15,19 +15,19 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner,
 _MARKS = {8: 0x7FF8DEAD00000000, 4: 0x7FC0DEAD, 2: 0x5EAD, 1: 0x5D}
 # The result of a comparison with something undefined: the opposite of the result with NaN.
 _IF_UNDEFINED = {"eq": True, "ne": False, "lt": True, "le": True, "gt": True, "ge": True, "is_finite": True}
-# Marked memory is recognised by its bits, which are a NaN as float32. Any NaN of a 16-bit float counts as marked,
-# because XLA on a CPU sometimes converts these to float32 and back.
+# Marked memory of these types is recognised by its bits, which are a NaN as float32. Any NaN in a 16-bit float counts
+# as marked, because XLA on a CPU sometimes converts such floats to float32 and back.
 _BY_BITS = (jnp.float32, jnp.int32, jnp.uint32)
 _BY_NAN = (jnp.bfloat16, jnp.float16)
-# The number in mixed memory, which is large enough to show in every sum, and the widths in bits of the integers whose
-# memory is mixed.
+# The number in mixed memory, which is large enough to show in every sum; and the widths in bits of integers that mixed
+# memory has.
 _NUMBER, _MIXED_BITS = 1 << 13, (8, 32)
 # The position of the first index among the operands.
 _FIRST_INDEX = {"get": 1, "swap": 2}
 
 
 def marks(like: Any) -> Any:
-    """An array of this shape and dtype that shows wherever it is used: NaN, or a large integer; 0 if neither fits."""
+    """An array of this shape and dtype that makes results visibly wrong: NaN or a large integer; 0 if neither fits."""
     if jnp.issubdtype(like.dtype, jnp.floating):
         return lax.full_like(like, float("nan"))
     if like.dtype == jnp.bool_ or like.dtype.itemsize not in _MARKS or jnp.iinfo(like.dtype).bits < 8:
@@ -43,10 +43,10 @@ def marked_memory(like: Any) -> Any:
 
 
 def mixed_memory(like: Any) -> Any:
-    """An array of this shape and dtype with a marked NaN, a plain NaN, a number, and its negative in turn.
+    """An array of this shape and dtype that cycles through a marked NaN, a plain NaN, a number and its negative.
 
-    Integers are in turn a mark (only those of 32 bits), 0, 1, and the value of `like`. Other dtypes get `like`, and so
-    do 16-bit integers, because JAX's semaphores have this type.
+    Integers cycle through a mark (32-bit integers only), 0, 1 and the value of `like`. All other dtypes keep `like`,
+    also 16-bit integers, because JAX's semaphores have this type.
     """
     if jnp.issubdtype(like.dtype, jnp.floating):
         number = min(float(_NUMBER), float(jnp.finfo(like.dtype).max))
@@ -60,10 +60,10 @@ def mixed_memory(like: Any) -> Any:
 
 
 def with_flipped_comparisons(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; comparisons of marked values give the opposite of their result with NaN.
+    """The same kernel; a comparison of a marked value gives the opposite of a comparison of NaN.
 
-    A kernel that compares unwritten memory with a value always takes the same branch if the memory holds NaN. On a chip
-    it may read a value that an earlier call left there, such as its own tag, and take the other branch.
+    If unwritten memory holds NaN, a kernel that compares it with a value always takes the same branch. On a chip it may
+    read a value that an earlier call left there, such as its own tag, and take the other branch.
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -95,9 +95,9 @@ def _flipped(answer: bool, compared: Any, *operands: Any) -> Any:
 
 
 def with_marked_indices(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; an access whose dynamic index lies outside its array reads or writes a mark.
+    """The same kernel; an access with a dynamic index outside the array reads or writes a mark.
 
-    XLA on a CPU clamps such an index; a chip reads or writes whatever memory is there.
+    XLA on a CPU clamps this index; a chip reads or writes the memory at that address.
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -120,7 +120,7 @@ def with_marked_indices(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _limits(equation: Equation) -> list[tuple[Any, int]]:
-    """Each dynamic index of a read or write, and its largest value within the array."""
+    """The dynamic indices of a read or write, each with its largest value within the array."""
     first = _FIRST_INDEX.get(equation.primitive.name)
     if first is None:
         return []

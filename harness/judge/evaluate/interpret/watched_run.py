@@ -20,7 +20,7 @@ from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
 from harness.judge.evaluate.messages import Fill
 from harness.sandbox.messages import Rejected
 
-# Words in the interpreter's errors about a wrong kernel, and the kind of the failure for each.
+# Words by which the interpreter's errors about a wrong kernel are recognised, each with the kind of the failure.
 _KINDS = {
     DEADLOCK: "deadlock",
     NOT_BEGUN: "chip-not-begun",
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     """The results of one run.
 
     `had_choice`: transfers could have ended in another order. `reads_unwritten`: the kernel read memory that it had not
-    written, so that its results may depend on what an earlier call left there.
+    written, so its results may depend on values that an earlier call left there.
     """
 
     outputs: list[NDArray[Any]]
@@ -48,11 +48,11 @@ class Outcome(NamedTuple):
 class WatchedRun:
     """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
 
-    `reshapes` are the lines with references that are reshaped, `where` the words before each message. If several chips
-    run side by side, `late_chip` goes on only when no other chip can; it is None for one chip. `left` is the memory
-    that the last run of this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds the
-    values of `left`. `fill` is traced into the program; `number` replaces NaN in a program traced without a fill. If
-    `comes_early`, a fetched block misses everything that the kernel writes to its array.
+    `reshapes` are the lines that reshape references, `where` the words before each message. If several chips run side
+    by side, `late_chip` goes on only when no other chip can; it is None for one chip. `left` is the memory that the
+    last run of this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds the values of
+    `left`. `fill` is the fill that was traced into the program; in a program without a fill, `number` replaces NaN. If
+    `comes_early`, a fetched block misses everything that the kernel writes to the block's array.
     """
 
     fill: Fill
@@ -91,7 +91,7 @@ class WatchedRun:
                 contextlib.nullcontext() if self.late_chip is None else knowledge_of_chips(self.late_chip),
             ):
                 results = jax.block_until_ready(run())
-        # The runtime raises the interpreter's errors as one of these types, with the original text inside.
+        # The runtime raises the interpreter's errors as one of these types; the message contains the original text.
         except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
             failure = error
         race = interpretation.race_of(failure, printed.getvalue())
@@ -128,7 +128,7 @@ class WatchedRun:
         if transfers.TOO_MANY in text:
             return transfers.TooManyTransfersError(text)
         for words, kind in _KINDS.items():
-            # The last line with these words: lines of code in a traceback, which come first, may have them too.
+            # The last line with these words is the message; the code in a traceback before it may have the words too.
             line = next((line for line in reversed(text.splitlines()) if words in line), None)
             if line is not None:
                 cause = line.strip()

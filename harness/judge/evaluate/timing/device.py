@@ -1,4 +1,4 @@
-"""The device that evidence comes from: the chip that JAX sees, the CPU for development, or none (the simulator)."""
+"""The device that evidence comes from: the chip that JAX sees, the CPU (for development), or none (the simulator)."""
 
 import functools
 from pathlib import Path
@@ -22,9 +22,9 @@ _PROBE_BYTES = 32 << 30
 def source(chip: Chip, on: str | None) -> Source:
     """The source of latencies for `chip`: measured on the chip, measured on the CPU, or simulated.
 
-    `on` is `cpu`, `tpu` or `gpu`, or `simulated`. If it is None, the chip is measured if it is here; otherwise a TPU is
-    simulated. Several chips are always simulated. Raises UsageError `unknown-device`. Raises RatchetError `no-device`
-    if this chip is asked for and JAX sees none, or if the chip is not here and cannot be simulated.
+    `on` is `cpu`, `tpu` or `gpu`, or `simulated`. If it is None, the chip is measured if this machine has it; otherwise
+    a TPU is simulated. Several chips are always simulated. Raises UsageError `unknown-device`. Raises RatchetError
+    `no-device` if JAX does not see a requested chip, or if a missing chip cannot be simulated.
     """
     called = _CALLED[chip.platform]
     choices = ("cpu", called, "simulated")

@@ -1,4 +1,4 @@
-"""The process that times exported programs on a device: in turn, on fresh inputs, and waiting for every result."""
+"""The process that times exported programs on a device: alternating, on fresh inputs, and waiting for every result."""
 
 import functools
 import math
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     # For types only, so that the timing key contains no checks.
     from harness.operators import Problem
 
-# The least length of a sample in ticks of the clock: one tick is then 0.1 % of a sample, a tenth of the minimum effect.
+# The least length of a sample in ticks of the clock: one tick is 0.1 % of this length, a tenth of the minimum effect.
 _TICKS_PER_SAMPLE = 1000
-# No kernel here is so fast that it needs more calls; this only bounds how long a sample takes.
+# The most calls in one sample. It only bounds the time of a sample: no known kernel is so fast that it needs more.
 _MOST_CALLS_PER_SAMPLE = 1000
 # The number of successive readings of the clock from which its tick is determined.
 _READINGS = 1000
@@ -50,12 +50,12 @@ def device(request: DeviceRequest) -> DeviceReply:
 
 
 def measure(request: MeasureRequest) -> MeasureReply:
-    """Host seconds of one blocked sample of each artifact per round, and device seconds of single calls in a profile.
+    """Host seconds, one blocked sample of each artifact per round; and device seconds of single calls from a profile.
 
     The order of the artifacts is random in each round. Every round has new inputs, including the rounds of the profile.
-    Afterwards the last artifact's output in a random round is checked against float64. A sample consists of as many
-    back-to-back calls as the host's clock needs to resolve it, the same number for all artifacts. The profile has its
-    own clock and shows single calls.
+    Afterwards the last artifact's output in a random round is checked against float64. A sample consists of
+    back-to-back calls, enough for the host's clock to resolve it and equally many for all artifacts. The profile has
+    its own clock and shows single calls.
     """
     global _rounds
     _rounds = _Rounds(request)
@@ -71,7 +71,7 @@ def more(request: MoreRequest) -> MeasureReply:
 
 
 def tick_seconds(readings: Sequence[float]) -> float:
-    """The smallest step between successive readings of a clock, which covers its resolution and its own cost."""
+    """The smallest step between successive readings of a clock: it covers the clock's resolution and its own cost."""
     return min((after - before for before, after in pairwise(readings) if after > before), default=math.inf)
 
 
@@ -84,8 +84,8 @@ def calls_per_sample(call_seconds: float, tick_seconds: float) -> int:
 class _Turn:
     """One artifact's turn in a round: the artifact's number, and the round's inputs, as drawn and on the device.
 
-    The inputs are one set of arrays for each timing input of the problem, or a single set for a problem without any. A
-    turn calls the artifact equally often with each set.
+    The inputs are one set of arrays for each timing input of the problem, or a single set if the problem has no timing
+    inputs. A turn calls the artifact equally often with each set.
     """
 
     round: int
@@ -95,17 +95,17 @@ class _Turn:
 
 
 class _Rounds:
-    """Rounds of blocked samples: one of each artifact on the same fresh inputs, in random order."""
+    """Rounds of blocked samples; each has one of each artifact on the same fresh inputs, in random order."""
 
     def __init__(self, request: MeasureRequest) -> None:
         self._request = request
         self._problem: Problem = pickle.loads(Path(request.problem).read_bytes())
         self._donated = self._problem.statement().donated
         self._programs = [_load(artifact, self._donated) for artifact in request.artifacts]
-        # These families are also checked at this shape.
+        # The checks at this shape cover these families too.
         self._families = tuple(operators.timing_inputs(self._problem)) or self._problem.families(full=True)[-1:]
         self._drawn = [self._problem.make_inputs(family, request.seed) for family in self._families]
-        # Tables, on whose values a kernel branches, stay as the problem states them.
+        # Tables keep the stated values, because a kernel branches on them.
         self._fixed = [array.is_table for array in self._problem.statement().inputs]
         self._order = random.Random(request.seed)
         self._calls_per_sample = 1
@@ -160,7 +160,7 @@ class _Rounds:
         )
 
     def _turns(self, rounds: range) -> Iterator[_Turn]:
-        """Every artifact once in each round; the inputs are on the device before a turn is yielded."""
+        """The turns: every artifact once in each round. The inputs are on the device before a turn is yielded."""
         for position in rounds:
             drawn = [_fresh(arrays, self._fixed, self._order) for arrays in self._drawn]
             inputs = [_placed(arrays) for arrays in drawn]
@@ -203,7 +203,7 @@ class _Rounds:
         """Host seconds per call of `calls` back-to-back calls with each of `inputs`, and the last result for each.
 
         Waits for every result. State is passed from call to call. Each call writes the same places of the state, so the
-        last result equals that of a first call.
+        last result equals the result of a single call.
         """
         state = len(self._donated)
         current = [[*arrays] for arrays in inputs]
@@ -222,15 +222,15 @@ class _Rounds:
 
 
 def _load(artifact: str, donated: tuple[int, ...]) -> Callable[..., Any]:
-    """The exported program, loaded anew: the control must be a second copy of the champion, not the same object."""
+    """The exported program, loaded again: the control must be a second copy of the champion, not the same object."""
     exported = jax.export.deserialize(bytearray(Path(artifact).read_bytes()))
     return jax.jit(exported.call, donate_argnums=donated)  # type: ignore[no-any-return]
 
 
 def _fresh(drawn: Sequence[NDArray[Any]], fixed: Sequence[bool], order: random.Random) -> list[NDArray[Any]]:
-    """New inputs of the same kind: the rows moved by a random distance, which costs a copy instead of a new draw.
+    """New inputs of the same kind: the rows are moved by a random distance. This costs a copy instead of a draw.
 
-    Arrays that are `fixed` stay as they are.
+    Arrays that are `fixed` are not changed.
     """
     return [array if stays else _moved(array, order) for array, stays in zip(drawn, fixed, strict=True)]
 

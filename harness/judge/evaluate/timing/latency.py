@@ -7,7 +7,7 @@ from harness.records import Latency, Samples, Simulation
 
 
 def simulated(simulation: Simulation) -> Latency:
-    """The simulator's latency, a mean over the timing inputs if there are any; if it is unknown, the reasons."""
+    """The simulator's latency (the mean over the timing inputs, if any), or the reasons why it is unknown."""
     seconds = simulation.mean_seconds
     if not simulation.runs:
         reasons = simulation.unknown if seconds is None else ()
@@ -17,7 +17,7 @@ def simulated(simulation: Simulation) -> Latency:
     if seconds is None:
         reasons = tuple(f"{run.name}: {why}" for run in simulation.runs if run.seconds is None for why in run.unknown)
         return Latency(source="simulated", seconds=None, plus_minus_seconds=None, reasons=reasons)
-    # All runs share their causes of uncertainty, so the errors do not average out.
+    # The errors of all runs have the same causes, so they do not average out.
     off = [run.plus_minus_seconds for run in simulation.runs if run.plus_minus_seconds is not None]
     reasons = (f"mean over timing inputs {', '.join(run.name for run in simulation.runs)}",)
     return Latency(
@@ -26,7 +26,7 @@ def simulated(simulation: Simulation) -> Latency:
 
 
 def measured(samples: Samples, source: Literal["measured", "measured cpu"]) -> Latency:
-    """The median device time if the profile shows any, else the median host time; unknown without samples."""
+    """The median of the device times if the profile shows any, else of the host times; unknown without samples."""
     seconds = samples.device_seconds or samples.host_seconds
     clock = "device time from the profile" if samples.device_seconds else "host time around blocked calls"
     if not seconds:

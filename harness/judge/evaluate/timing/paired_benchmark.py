@@ -1,4 +1,4 @@
-"""Times champion and candidate in turn in one process, batch after batch, until the samples settle the comparison."""
+"""Times champion and candidate alternately in one process, batch by batch, until the samples settle the comparison."""
 
 import pickle
 import tempfile
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     # For types only, so that the timing key contains no checks.
     from harness.operators import Problem
 
-# The champion, the champion again as the control, the candidate.
+# The samples of the champion, of the control (a second copy of the champion), and of the candidate.
 Slots = tuple[Samples, Samples, Samples]
 
 
@@ -39,11 +39,11 @@ def run(
 
     `champion` and `candidate` are the work directories of their `evaluate`. Within each round the champion, a second
     copy of it as the control, and the candidate get the same fresh inputs, in random order. The samples are judged
-    after each number of pairs in `policy.looks`, until `is_settled` is true or time is up; the programs stay loaded.
-    The clock is the device's if the profile shows every call, else the host's. `on` names the platform: `cpu`, `tpu`,
-    `cuda`.
+    after each number of pairs in `policy.looks`, until `is_settled` is true or the time is up; the programs stay loaded
+    meanwhile. The clock is the device's if the profile shows every call, else the host's. `on` names the platform:
+    `cpu`, `tpu`, `cuda`.
 
-    Writes a profile for each look next to `candidate`, on a CPU only for the first look. Raises RatchetError
+    Writes a profile for each look (on a CPU for the first look only) next to `candidate`. Raises RatchetError
     `no-program` if a directory has no program.
     """
     programs = (champion / f"candidate.{on}", candidate / f"candidate.{on}")
@@ -66,7 +66,7 @@ def run(
             environment.measuring(on),
             confinement=confinement,
         )
-        # On a device the profile must time every pair; on a CPU it is only for people to look at.
+        # On a device the profile must time every pair; on a CPU it only serves people who want to look at it.
         batches = _batches(children, child, request, policy, profile_all=on != "cpu")
         return sample(batches, policy, is_settled, time.monotonic)
 
@@ -77,11 +77,11 @@ def sample(
     is_settled: Callable[[PairedBenchmark], bool],
     clock: Callable[[], float],
 ) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
-    """The paired benchmark of as many batches as are needed, at most one for each of `policy.looks`.
+    """The paired benchmark; it has as many batches as it needs, at most one for each of `policy.looks`.
 
-    It ends after the first of: a batch after which `is_settled` is true; the last batch; a batch after which the next
-    batch, at the same time per round, would finish later than `policy.paired_seconds` after the start. Ending early,
-    for any reason, is safe, because fewer looks give luck fewer chances. Raises ValueError without looks.
+    It ends after the first batch for which one of these holds: `is_settled` is true; the batch is the last; the next
+    batch, at the same time per round, would finish later than `policy.paired_seconds` after the start. Ending early is
+    safe for any reason, because fewer looks give luck fewer chances. Raises ValueError without looks.
     """
     began = clock()
     slots: Slots | None = None
@@ -103,7 +103,7 @@ def sample(
 def _batches(
     children: Children, child: Child, request: MeasureRequest, policy: Policy, *, profile_all: bool
 ) -> Iterator[Slots | Failure]:
-    """The samples of each batch, requested when they are needed; a Failure is the last item."""
+    """The samples of each batch, requested when they are needed. If a batch fails, its Failure is the last item."""
     before = 0
     for look, pairs in enumerate(policy.looks, start=1):
         rounds = pairs - before

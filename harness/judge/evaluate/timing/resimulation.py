@@ -1,4 +1,4 @@
-"""Simulates champion and candidate again with each uncertain constant of the simulator changed, side by side."""
+"""Simulates champion and candidate again, side by side, once for each uncertain constant of the simulator changed."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from harness.sandbox.confinement import Confinement
 from harness.sandbox.jobs import Job
 
 SecondsOn = Callable[..., tuple[float | None, ...]]
-# Extra time for starting the process, reading the dumps, and the answer; the runs themselves keep their deadline.
+# Extra time for starting the process, reading the dumps and replying; it does not extend the deadline of the runs.
 _GRACE_SECONDS = 60.0
 # Each process reads the dumps anew, which takes as long as a few runs.
 _MOST_SHARES = 4
@@ -22,7 +22,7 @@ _MOST_SHARES = 4
 def run(
     champion: Path, candidate: Path, chip: Chip, policy: Policy, names: Sequence[str], seconds_on: SecondsOn
 ) -> tuple[Resimulation, ...] | Failure:
-    """Both times from `seconds_on` (a function at a module's top level) for each machine in `names`, or a Failure.
+    """Both times on each machine in `names` from `seconds_on` (a function at a module's top level), or a Failure.
 
     Each of the two dump directories gets at least one process, and several if there are more cores; on one core a
     single process serves both.

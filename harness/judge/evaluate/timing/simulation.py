@@ -1,4 +1,4 @@
-"""The process that runs the simulator; requests name the function to call, since this file imports no simulator."""
+"""The process that runs the simulator. Requests name the function to call, because this file imports no simulator."""
 
 import importlib
 from pathlib import Path
@@ -21,7 +21,7 @@ def simulate(request: SimulateRequest) -> Simulation:
 
 
 def resimulate(request: ResimulateRequest) -> ResimulateReply:
-    """The seconds that the function named in the request gives for the dumps on each machine."""
+    """The seconds on each machine that the function named in the request computes from the dumps."""
     function = getattr(importlib.import_module(request.module), request.function)
     return ResimulateReply(
         seconds=function(

@@ -1,1 +1,1 @@
-"""Facts about a kernel from its source and its trace alone: contract, imports, semantics, traffic."""
+"""Facts about a kernel that follow from its source and its trace alone: contract, imports, semantics, traffic."""

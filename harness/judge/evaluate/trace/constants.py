@@ -1,4 +1,4 @@
-"""Copies the constants of a traced program, which JAX keeps as kernel.py's own arrays: kernel.py may change them."""
+"""Copies the constants of a traced program. JAX keeps them as kernel.py's own arrays, which kernel.py may change."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -14,21 +14,20 @@ from jax.extend import core
 
 from harness.sandbox.messages import Rejected
 
-# Types whose values cannot change (ml_dtypes adds its own to numpy's), and the types of arrays.
+# Types whose values cannot change; ml_dtypes adds types to numpy's. Then the types of arrays.
 _NUMBERS = frozenset((bool, int, float, complex, *literals.typed_scalar_types, *np.sctypeDict.values())) - {np.void}
 _ARRAYS = frozenset((np.ndarray, literals.TypedNdArray))
 
 
 def taken_over(closed: Any) -> Any:
-    """The same program with its own copies of equations, literals and constants, also in its kernels and index maps.
+    """The same program with its own copies of equations, literals and constants, in kernels and index maps too.
 
-    The compiled and the checked program are made from one trace, one after the other: an object of kernel.py that
-    changes in between would make them different programs. Variables and options, such as those of Pallas's compiler,
-    stay the same objects. Checks for debugging (pl.debug_check) are left out: neither compiler sees them without a
-    setting that the judge leaves off. Raises Rejected `unusual-constant` for a constant whose class is neither JAX's
-    nor numpy's.
+    The compiled and the checked program are made from one trace, one after the other. If an object of kernel.py changed
+    in between, they would be different programs. Variables and options, such as compiler parameters, stay the same
+    objects. Debugging checks (pl.debug_check) are dropped: compilers see them only under a setting that the judge
+    leaves off. Raises Rejected `unusual-constant` for a constant whose class is neither JAX's nor numpy's.
     """
-    # A function that is called twice stays one function. The original programs are kept, so that no id() is reused.
+    # A function that is called twice stays one function. The originals are kept alive, so that no id() is reused.
     copies: dict[int, tuple[Any, Any]] = {}
 
     def program(original: Any) -> Any:
@@ -71,7 +70,7 @@ def _rebuilt(program: Any, value: Callable[[Any], Any]) -> Any:
 
 
 def _without_debug_checks(jaxpr: Any) -> list[Any]:
-    """The equations of a program without its debugging checks and without computations that only these need.
+    """The equations of a program without its debugging checks and without computations that only the checks need.
 
     These computations contain the number of checks traced in the process so far, so no two traces would be equal.
     """
@@ -93,7 +92,7 @@ def _variables(operands: Iterable[Any]) -> set[Any]:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of the value. Its exact type decides how: a method of a class in kernel.py could return anything."""
+    """A copy of the value, made by its exact type: a method of a class in kernel.py could return anything."""
     kind = type(value)
     # In jax 0.12 an inner program (of run_scoped) keeps values of the outer program, which are not constants.
     if kind in _NUMBERS or kind is partial_eval.DynamicJaxprTracer:

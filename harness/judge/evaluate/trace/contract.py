@@ -61,9 +61,9 @@ def is_own(file: str) -> bool:
 def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...]]:
     """The module that kernel.py defines, and sentences on anything unusual in the candidate's sources.
 
-    `sources` are the candidate's files: kernel.py, and helper modules that it can import. Their code has these file
-    names in tracebacks and dumps, wherever the files are. Raises Rejected `syntax-error`, `forbidden-import`
-    or `helper-name` before any of the code runs, or `import-error`.
+    `sources` are the candidate's files: kernel.py, and helper modules that it can import. Tracebacks and dumps show
+    these file names, wherever the files are. Raises Rejected `syntax-error`, `forbidden-import` or `helper-name` before
+    any of the code runs, or `import-error`.
     """
     names = {file.removesuffix(".py"): file for file in sources if file != FILE}
     _refuse_names(names)
@@ -81,7 +81,7 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
         linecache.checkcache(file)
     module = types.ModuleType("kernel")
     module.__file__ = FILE
-    # Dataclasses look up their module by its name where annotations are text.
+    # A dataclass whose annotations are text looks up its module by name.
     sys.modules[module.__name__] = module
     # Removes the finder of a candidate that was loaded before.
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Helpers)]
@@ -108,13 +108,13 @@ def _refuse_names(names: Mapping[str, str]) -> None:
 
 
 class _Helpers(MetaPathFinder, Loader):
-    """Finds the helper modules of a candidate, which it holds as code; no other file of the folder can be imported."""
+    """Finds the helper modules of a candidate, whose code it holds; no other file of the folder can be imported."""
 
     def __init__(self, codes: Mapping[str, types.CodeType]) -> None:
         self._codes = codes
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        """The spec of the module of that name, None if it is not a helper."""
+        """The spec of the helper module of that name; None if there is no such helper."""
         return ModuleSpec(fullname, self, origin=f"{fullname}.py") if fullname in self._codes else None
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -124,7 +124,7 @@ class _Helpers(MetaPathFinder, Loader):
 
 
 def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable[..., Any]:
-    """A function of the inputs in order that calls the module's function `name`, with keywords if the names match.
+    """A function of the inputs, in order, that calls the module's `name`, with keywords if the names match.
 
     Raises Rejected `missing-kernel-fn` or `wrong-signature`.
     """
@@ -162,13 +162,13 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
 def _called_by_name(
     function: Callable[..., Any], signature: inspect.Signature, names: Sequence[str], *arrays: Any
 ) -> Any:
-    """The function's result for arrays with these names. They are passed by position, as some jitted functions need."""
+    """The function's result for arrays with these names, passed by position: some jitted functions need that."""
     call = signature.bind(**dict(zip(names, arrays, strict=True)))
     return function(*call.args, **call.kwargs)
 
 
 def claims(module: types.ModuleType, statement: Statement, function: str) -> Claims:
-    """The kernel's claims about itself; None for a claim that it does not make. Raises Rejected `bad-claim`.
+    """The kernel's claims about itself; a claim that it does not make is None. Raises Rejected `bad-claim`.
 
     A kernel without a name gets the function's name; a kernel without a description gets the problem's title.
     compute_flops() and get_tiling_meta() describe only kernel_fn, not the other functions that a suite judges.
@@ -202,7 +202,7 @@ def _claim(function: Callable[..., Any], statement: Statement) -> Any:
 
 
 def _tiling(meta: object) -> TilingClaim:
-    """The claim in comparable form; `buffers` are name -> (shape, dtype), each buffer once."""
+    """The claim in a comparable form; `buffers` maps each name to shape and dtype, and has each buffer once."""
     if not isinstance(meta, Mapping):
         message = f"expected get_tiling_meta() to return a dict, got {type(meta).__name__}"
         raise Rejected("contract", "bad-claim", message)

@@ -81,10 +81,10 @@ def written_tables(equation: Equation) -> list[Any]:
 
 
 def _written(jaxpr: Jaxpr) -> set[Any]:
-    """The references that the program's equations write to; a wait has the effects of its copy, but writes nothing.
+    """The references that the program's equations write to. A wait has the effects of its copy, but writes nothing.
 
-    JAX represents the wait for sending a remote copy as a wait for the reverse copy, which would write to memory that
-    is only read.
+    JAX represents the wait for the send of a remote copy as a wait for the reverse copy. The reverse copy would write
+    to memory that the remote copy only reads.
     """
     written: set[Any] = set()
     for equation in jaxpr.eqns:
@@ -93,7 +93,7 @@ def _written(jaxpr: Jaxpr) -> set[Any]:
         touched = {effect.input for effect in equation.effects if isinstance(effect, (WriteEffect, AccumEffect))}
         within: set[Any] = set()
         for part in inner(equation) if touched else ():
-            # An inner program's operands are the equation's last, after predicates and operands of other programs.
+            # The inner program takes the equation's last operands; predicates and others' operands come before.
             parameters = part.constvars or part.invars
             operands = dict(zip(parameters, equation.invars[-len(parameters) :], strict=False))
             within |= {operands[ref] for ref in _written(part) if ref in operands}
@@ -108,7 +108,7 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
 
     On a chip that input is the caller's own array, or an array that the next kernel reads; the program on a CPU writes
     to a copy. XLA may keep a computed array in VMEM, and then a window is a part of the array itself. So a kernel may
-    write to an input window only if the window's array is a parameter of the program that nothing else uses.
+    write to an input window only if the window's array is a parameter of the program with no other use.
     """
     for equation, parameters in _calls_with_parameters(jaxpr, frozenset(jaxpr.invars)):
         if is_triton(equation):
@@ -160,7 +160,7 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
 
     The contents of such a table decide which blocks are computed, and the simulator knows only its initial contents. An
     input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps the values that each
-    step writes there. Such an input is still refused under vmap, where it is unknown which steps share a table, and if
+    step writes there. Under vmap it is refused too, because the steps that share a table are unknown; and so it is if
     an index map reads it, because index maps may be evaluated for a step before the previous step has written.
     """
     for equation in pallas_calls(jaxpr):

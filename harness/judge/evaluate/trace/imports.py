@@ -1,9 +1,9 @@
 """Finds names in the source of kernel.py that do not belong in a kernel, before any of it runs.
 
 A kernel needs JAX, arithmetic and the standard library's pure parts; these names pass. Names that only serve to leave
-the process, to reach into its memory or to avoid this check are refused. Other imports have honest uses (a package of
-helpers): they are allowed and named in the report, so that a reader of a win sees them. A check of names is not a
-barrier (`confinement` is one), but it makes attempts to get around it visible in the diff.
+the process, to reach into its memory or to avoid this check are refused. All other imports have honest uses (a package
+of helpers), so they are allowed and named in the report, where a reader of an accepted kernel sees them. A check of
+names is no barrier (`confinement` is a barrier), but attempts to get around the check show in the diff.
 """
 
 import ast
@@ -39,10 +39,10 @@ _REFUSED_ATTRIBUTES = frozenset((
     # Foreign memory and libraries, which numpy's arrays and modules lead to.
     "CDLL", "LibraryLoader", "PyDLL", "_ctypes", "_dlopen", "cdll", "ctypes", "ctypeslib", "dlopen", "f2py",
     "pythonapi",
-    # Modules as attributes of other modules: a kernel that needs such a module imports it by its name.
+    # Modules that are attributes of other modules: a kernel that needs one of these modules imports it by name.
     "_frozen_importlib", "_imp", "_io", "_os", "_posixsubprocess", "_socket", "_sys", "_thread", "bltns", "builtins",
     "gc", "importlib", "multiprocessing", "os", "posix", "socket", "subprocess", "sys", "threading",
-    # Ways to have a function called later, by JAX while it traces and compiles, or by Python at certain events.
+    # Ways to have a function called later, either by JAX during tracing and compilation or by Python at certain events.
     "__breakpointhook__", "addaudithook", "breakpointhook", "displayhook", "meta_path", "monitoring",
     "path_hooks", "register_at_fork", "set_asyncgen_hooks", "set_coroutine_origin_tracking_depth",
     # Ways to have typing evaluate a text.
@@ -50,7 +50,7 @@ _REFUSED_ATTRIBUTES = frozenset((
 ))  # fmt: skip
 # Refused attributes that are also ordinary words: a text that equals one of them is allowed.
 _WORDS = frozenset(("gc", "os", "sys", "posix", "socket", "builtins", "multiprocessing", "threading"))
-# Ways to reach an attribute or module without naming it: a reader has to find out which attribute they reach.
+# Ways to reach an attribute or module without its name: a reader must find out what they reach.
 _UNUSUAL_ATTRIBUTES = frozenset(("__dict__", "__getattribute__", "_src", "attrgetter", "modules"))
 _UNUSUAL_NAMES = frozenset(("globals", "vars"))
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -99,7 +99,7 @@ def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
 
 
 def _refuse_name(node: ast.AST, name: str, how: str) -> None:
-    """Raises _Refused if a module is refused, or if one of its parts leads out of the process."""
+    """Raises _Refused if the module's name is refused, or if a part of the name leads out of the process."""
     top, *parts = name.split(".")
     if top in _REFUSED or prepare_module.is_prepare(top) or not _REFUSED_ATTRIBUTES.isdisjoint(parts):
         raise _refused(node, f"{how} {name}")
@@ -130,8 +130,8 @@ def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
 def _reached(node: ast.AST, modules: dict[str, types.ModuleType]) -> str | None:
     """The name of the module that a chain of attributes from an imported module leads to: `np.linalg`, `enum.bltns`.
 
-    None for any other node. Attributes are looked up in the module's dictionary: those that a module creates on access
-    are ignored.
+    None for any other node. Attributes are looked up in the module's dictionary; attributes that a module creates on
+    access are ignored.
     """
     if isinstance(node, ast.ImportFrom):
         return None
@@ -149,7 +149,7 @@ def _reached(node: ast.AST, modules: dict[str, types.ModuleType]) -> str | None:
 
 
 def _attributes(node: ast.AST) -> Iterable[str]:
-    """The attributes that a node names: after a dot, in a pattern of `match`, or in a text as getattr takes it."""
+    """The attributes that a node names: after a dot, in a pattern of `match`, or as a text for getattr."""
     if isinstance(node, ast.Attribute):
         return (node.attr,)
     if isinstance(node, ast.MatchClass):

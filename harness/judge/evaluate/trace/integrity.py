@@ -1,4 +1,4 @@
-"""The effects of kernel.py on its process: functions replaced, settings changed, threads left running, imports."""
+"""The effects of kernel.py on its process: replaced functions, changed settings, threads left running, imports."""
 
 import contextlib
 import gc
@@ -19,7 +19,7 @@ import jax
 from jax._src import monitoring
 
 # Imported for its effect: it adds rules for JAX's primitives on the SparseCore. Packages with kernels for both kinds of
-# core import it too, so the snapshot, which is taken earlier, must contain these rules.
+# core import it too, so the snapshot must already contain these rules.
 from jax.experimental.pallas import tpu_sc  # noqa: F401
 from jax.extend import core
 
@@ -29,8 +29,8 @@ from harness.operators import prepare_module
 from harness.sandbox.editable import editable_roots
 from harness.sandbox.messages import Rejected
 
-# JAX itself sets this variable when its modules for GPUs are imported. Packages with kernels for both TPUs and GPUs
-# import them. Nothing that traces, compiles or runs a program for a TPU or a CPU reads the variable.
+# JAX itself sets this variable when its GPU modules are imported, as packages with kernels for both TPUs and GPUs do.
+# Tracing, compiling and running a program for a TPU or a CPU do not depend on the variable.
 _SET_BY_JAX = frozenset(("MOSAIC_GPU_CUDA_ROOT",))
 # Settings of JAX for caching programs and for printing: none of them changes a program.
 _ABOUT_NO_PROGRAM = (
@@ -51,8 +51,8 @@ class Snapshot:
     """A snapshot of the process: every callable by module, class and name, and all settings.
 
     `primitives` are JAX's primitives by identity, with the attributes of each. `rules` are JAX's tables of rules for
-    lowering, batching and interpreting primitives, by module and name (and by platform or kind of kernel, if a table
-    contains one table for each).
+    lowering, batching and interpreting primitives, by module and name. A table that contains one table for each
+    platform or kind of kernel is listed by these too.
     """
 
     callables: dict[tuple[str, str], tuple[Any, ...]]
@@ -81,11 +81,11 @@ def snapshot() -> Snapshot:
 
 
 def put_back(before: Snapshot) -> tuple[str, ...]:
-    """Restores settings that importing the candidate changed and that affect no program; returns sentences on them.
+    """Restores settings that the candidate's import changed and that affect no program; returns sentences on them.
 
-    These are environment variables, and the settings of JAX that change no program. The variables affect no program
-    either, because JAX has already read those it uses and the compilers run in other processes. If other settings
-    change, `require_untouched` refuses the candidate.
+    These settings are environment variables, and settings of JAX that change no program. The variables affect no
+    program, because JAX has already read the variables that it uses, and the compilers run in other processes. If any
+    other setting changed, `require_untouched` refuses the candidate.
     """
     now = dict(os.environ)
     variables = sorted(
@@ -137,7 +137,7 @@ def _set_in(name: str, before: Snapshot) -> str:
 def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
     """Raises Rejected `foreign-primitive` if the program holds a primitive that JAX did not have `before`.
 
-    Such a primitive may have the name of a primitive of JAX, and its lowering for each platform is unknown.
+    A foreign primitive may have the name of a primitive of JAX, and its lowering for each platform is unknown.
     """
     for equation in jaxprs.every_equation(jaxpr):
         if id(equation.primitive) not in before.primitives:
@@ -151,10 +151,10 @@ def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
 
 
 def require_untouched(before: Snapshot) -> None:
-    """Raises Rejected `judge-patched`, `settings-changed` or `left-behind` if this process is no longer as it was.
+    """Raises Rejected `judge-patched`, `settings-changed` or `left-behind` if this process has changed since `before`.
 
-    Catches changes made by accident or in passing. It does not stop code that hides its changes (by undoing them in
-    time, or by patching compiled code or this check).
+    Catches accidental and careless changes. It cannot catch code that hides its changes (by undoing them in time, or by
+    patching compiled code or this check).
     """
     now = dict(_callables())
     for place, value in before.callables.items():
@@ -220,7 +220,7 @@ def _members(module: str, name: str, owner: type) -> Iterator[tuple[tuple[str, s
 
 
 def _primitives(rules: dict[tuple[str, ...], dict[Any, Any]]) -> Iterator[Any]:
-    """The primitives that modules of JAX have as attributes, and the primitives that have a rule."""
+    """The primitives that are attributes of JAX's modules, and the primitives that have a rule."""
     for name, module in list(sys.modules.items()):
         if module is not None and name.partition(".")[0] == "jax":
             yield from (value for value in list(vars(module).values()) if isinstance(value, core.Primitive))
@@ -265,7 +265,7 @@ def _changed_rule(before: Snapshot) -> str | None:
 
 
 def _handlers() -> tuple[Any, ...]:
-    """The callbacks that Python and JAX call on signals, or while they run other code."""
+    """The callbacks that Python and JAX call on signals or while other code runs."""
     loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if name.startswith("jax")]
     return (
         *(signal.getsignal(number) for number in sorted(signal.valid_signals())),
@@ -279,7 +279,7 @@ def _handlers() -> tuple[Any, ...]:
         tuple(sys.get_asyncgen_hooks()),
         *(tuple(called) for called in (gc.callbacks, sys.path_hooks)),
         *(tuple(listeners) for listeners in vars(monitoring).values() if isinstance(listeners, list)),
-        # Imports create loggers, which then have neither handlers nor filters.
+        # New loggers do not count: imports create them, and they have neither handlers nor filters.
         *(called for logger in loggers for called in (*logger.handlers, *logger.filters)),
     )
 
@@ -287,7 +287,7 @@ def _handlers() -> tuple[Any, ...]:
 def require_self_contained(helpers: Collection[str]) -> None:
     """Raises Rejected `foreign-import` if a module's file is neither part of an installed package nor a helper.
 
-    An attempt records kernel.py and its `helpers`, because all code that took part in the verdict must be reproducible.
+    All code that took part in the verdict must be reproducible, so an attempt records kernel.py and its `helpers`.
     """
     installed = [Path(path) for path in _installed()]
     for name, module in list(sys.modules.items()):

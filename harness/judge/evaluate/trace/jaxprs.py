@@ -1,4 +1,4 @@
-"""Reads a traced program: its Pallas calls, and its floating-point work inside and outside them."""
+"""Reads a traced program: its Pallas calls, and its floating-point work inside and outside of these calls."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ Equation = Any
 
 DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
 EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
-# The positions of the indices among the operands of a write. The other operands are the reference, value and mask.
+# The positions of the indices among the operands of a write; the other operands are reference, value and mask.
 _INDICES_OF_A_WRITE = {"swap": slice(2, None), "addupdate": slice(2, None), "masked_swap": slice(1, -2)}
 # A power counts as one exponential, whatever its base.
 _EXPONENTIALS = ("exp", "exp2", "pow")
@@ -46,7 +46,7 @@ REDUCTIONS = frozenset(
         "sort",
     )
 )
-# Collectives also count as one FLOP for each element of the operand, which they move or add up. So if the problem is a
+# Collectives, which move or add up elements, count as one FLOP for each element of the operand. So if the problem is a
 # collective, XLA's own collective exceeds the work that may stay outside kernels.
 COLLECTIVES = frozenset(
     (
@@ -65,7 +65,7 @@ COLLECTIVES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """Floating-point work by place. `uncounted_loops` are loops of unknown trip counts, whose bodies are counted once.
+    """Floating-point work by place. `uncounted_loops` are loops of unknown trip count; their bodies are counted once.
 
     `exponentials` are those of `pallas`, `outside_in_loops` the part of `outside` that is in uncounted loops.
     """
@@ -111,7 +111,7 @@ def is_in_hbm(block: Any) -> bool:
 
 
 def uses_replaced_values(jaxpr: Jaxpr) -> bool:
-    """True if a write anywhere in the program also reads the value that it replaces."""
+    """True if any write in the program also returns the replaced value, and the program uses it."""
     return any(
         equation.primitive.name in ("swap", "masked_swap") and not isinstance(equation.outvars[0], core.DropVar)
         for equation in equations(jaxpr)
@@ -139,7 +139,7 @@ def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
 
 def without_names(jaxpr: Jaxpr) -> Any:
-    """The debug information without names: JAX compares their number with that of the parameters, which has changed."""
+    """Debug information without names. JAX requires as many names as parameters, whose number has changed."""
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 
@@ -170,9 +170,9 @@ def every_equation(jaxpr: Jaxpr) -> Iterator[Equation]:
 
 
 def scan_constants(scan: Equation) -> int:
-    """The number of a scan's constants: its first operands, which are the same in each iteration."""
+    """The number of a scan's constants, which are its first operands and the same in each iteration."""
     if "ft_in" in scan.params:
-        # jax 0.12 gives the numbers of constants, carried values and rows as trees.
+        # jax 0.12 has trees in place of the numbers of constants, carried values and rows.
         return len(tuple(scan.params["ft_in"].unpack()[0]))
     return int(scan.params["num_consts"])
 
@@ -188,7 +188,7 @@ def is_triton(equation: Equation) -> bool:
 
 
 def calls_within_loops(jaxpr: Jaxpr, *, is_within: bool = False) -> list[Equation]:
-    """The Pallas calls in loops or branches, which one run of the program may make several times or not at all."""
+    """The Pallas calls in loops or branches: one run of the program may make them several times or not at all."""
     calls = []
     for equation in jaxpr.eqns:
         if is_pallas_call(equation):
@@ -219,7 +219,7 @@ def with_inner(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation
 
 
 def inlined(model: Callable[..., Any], operands: list[Any], results: list[Any], source_info: Any) -> list[Equation]:
-    """The equations of `model`, a function of arrays, from the variables `operands` to the variables `results`."""
+    """The equations of `model`, a function of arrays, that compute the variables `results` from `operands`."""
     shapes = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in operands]
     closed = jax.make_jaxpr(model)(*shapes)
     assert not closed.consts, "a model has constants of its own: write them as Python numbers"
@@ -250,7 +250,7 @@ def line_of(equation: Equation) -> str:
 
 
 def _frames(traceback: Any) -> list[Any]:
-    # The candidate's files have bare names.
+    # The names of the candidate's files have no folder.
     candidate_frames = (
         frame for frame in (traceback.frames if traceback is not None else ()) if "/" not in frame.file_name
     )
@@ -258,7 +258,7 @@ def _frames(traceback: Any) -> list[Any]:
 
 
 def one_pass_lines(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines whose products round float32 operands to bfloat16, as a TPU does at the default precision."""
+    """The lines with products whose float32 operands a TPU rounds to bfloat16, as at the default precision."""
     lines = (
         line_of(equation).removesuffix(": ")
         for equation in equations(jaxpr)
@@ -276,10 +276,10 @@ def _precisions(equation: Equation) -> tuple[Any, ...]:
 
 
 def is_row_by_row(equation: Equation) -> bool:
-    """True for a float32 product of each row with one row of the other operand, such as sum(o * do) of each query.
+    """True for a float32 product of each row with one row of the other operand, such as each query's sum(o * do).
 
-    Both operands have only batch and contracting axes, so XLA multiplies element by element and adds up, all in
-    float32, whatever the precision: libtpu 0.0.42.1 and 0.0.50.1 compile it without the matrix unit.
+    Both operands have only batch and contracting axes. XLA then multiplies element by element and adds up, all in
+    float32 at every precision: libtpu 0.0.42.1 and 0.0.50.1 compile it without the matrix unit.
     """
     if equation.primitive.name != "dot_general" or any(var.aval.dtype != jnp.float32 for var in equation.invars):
         return False
@@ -290,11 +290,11 @@ def is_row_by_row(equation: Equation) -> bool:
 
 
 def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outside"] = "outside") -> Flops:
-    """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or reduction.
+    """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or a reduction.
 
     A Pallas body counts once for each grid step (`steps` has their number by the equation's id()), a scan's body once
-    for each iteration. A condition counts as its most expensive branch; its work outside kernels is that of the branch
-    with the most work outside. The result is an upper bound if a kernel skips blocks.
+    for each iteration. A condition counts as its most expensive branch; outside kernels, as the branch with the most
+    work outside kernels. If a kernel skips blocks, the result is an upper bound.
     """
     total = Flops()
     for equation in jaxpr.eqns:

@@ -8,12 +8,12 @@ from jax.extend import core
 from harness.judge.evaluate.trace.jaxprs import Jaxpr, inner, is_pallas_call, is_triton, line_of
 from harness.records import Statement
 
-# Operations that give the same memory another shape.
+# Operations whose result is the same memory in another shape.
 _SAME_MEMORY = ("reshape", "squeeze", "expand_dims", "optimization_barrier")
 
 
 def written_over(jaxpr: Jaxpr, statement: Statement) -> tuple[str, ...]:
-    """Each input that is not donated but in a kernel's `input_output_aliases`, as `x in kernel.py line 12`."""
+    """The inputs in a kernel's `input_output_aliases` that are not donated, each as `x in kernel.py line 12`."""
     kept = {
         var: array.name
         for place, (var, array) in enumerate(zip(jaxpr.invars, statement.inputs, strict=True))
@@ -25,7 +25,7 @@ def written_over(jaxpr: Jaxpr, statement: Statement) -> tuple[str, ...]:
 def _written_over(jaxpr: Jaxpr, kept: Mapping[Any, str]) -> Iterator[str]:
     names = dict(kept)
     for equation in jaxpr.eqns:
-        # A literal is not an input, and has no hash.
+        # A literal is no input, and it cannot be a key because it has no hash.
         named = [None if isinstance(var, core.Literal) else names.get(var) for var in equation.invars]
         if is_pallas_call(equation) and not is_triton(equation):
             bounds = equation.params["grid_mapping"].num_dynamic_grid_bounds

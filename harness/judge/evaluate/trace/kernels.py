@@ -14,17 +14,17 @@ from jaxlib.mlir import ir
 from harness.dumps import hlo, mosaic, triton
 
 TPU_CALL = hlo.TPU_CALL
-# The target of the custom call with which Pallas' Triton form calls its kernel in an exported program.
+# The target of the custom call by which an exported program calls a kernel in Pallas' Triton form.
 TRITON_CALL = "__gpu$xla.gpu.triton"
 
 _BOUNDS = re.compile(r"iteration_bounds = array<i64(?:: (?P<bounds>[-\d, ]+))?>")
-# Triton calls CUDA's library for an exponential; it is renamed to MLIR's operation, so that one count finds both.
+# Triton calls CUDA's library for exponentials; the call is renamed to MLIR's operation, so that one count covers both.
 _LIBRARY_EXPONENTIAL = re.compile(r'"tt\.extern_elementwise"(?=\(.*symbol = "__nv_(?:fast_)?(?P<name>exp2?)f?")')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MosaicKernel:
-    """One kernel in MLIR's generic form, and the steps of its grid: None if they are known only at run time."""
+    """One kernel in MLIR's generic form, and the number of its grid steps (None: known only at run time)."""
 
     text: str
     steps: int | None

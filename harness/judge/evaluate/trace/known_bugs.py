@@ -1,4 +1,4 @@
-"""Bugs of certain versions of JAX that affect kernels: an affected kernel is not judged under these versions."""
+"""Bugs of some versions of JAX that affect kernels: an affected kernel is not judged under these versions."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ class Bug:
 
 
 def _names(word: str) -> Callable[[ast.AST], bool]:
-    """A test that is true for a source that names `word`: as an attribute, a variable, an import, or in a text."""
+    """A test that is true for a source that names `word` as an attribute, a variable or an import, or in a text."""
 
     def is_named(tree: ast.AST) -> bool:
         return any(
@@ -46,7 +46,7 @@ KNOWN_BUGS = (
             "pl.num_programs returns the grid size of an earlier trace of the same function: a kernel that is called "
             "with two grids, or traced at a second shape, gets a wrong size"
         ),
-        # In the trace the size of a grid is a plain number: only the source shows that the kernel asks for it.
+        # In the trace the grid's size is a plain number; only the source shows that the kernel asks for it.
         touches=_names("num_programs"),
         issue="https://github.com/jax-ml/jax/issues/40847",
         instead="pass the number of steps to the kernel with functools.partial",
@@ -57,7 +57,7 @@ KNOWN_BUGS = (
 def refuse(sources: Iterable[bytes], version: str) -> None:
     """Raises Rejected `static`, `known-jax-bug` if a bug of this version of JAX reaches the kernel's sources.
 
-    A version that cannot be parsed counts as free of bugs, because the versions with bugs are released versions.
+    A version that cannot be parsed counts as free of bugs, because every known bug is of released versions.
     """
     numbers = _NUMBERS.match(version)
     if numbers is None:

@@ -1,4 +1,4 @@
-"""Computes the grids of a program's Pallas calls, as far as they follow from the contents of its tables."""
+"""Computes the grids of a program's Pallas calls, as far as the contents of its tables determine them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,9 +25,9 @@ _CALLS = (
 
 
 def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...]]:
-    """The grid of every Pallas call, by the identity of its equation; None for a bound that is not known.
+    """The grid of every Pallas call, by the identity of its equation; an unknown bound is None.
 
-    `inputs` holds an array for each known input of the program, None for the others.
+    `inputs` holds an array for each known input of the program, and None for each unknown input.
     """
     grid_by_call = {
         id(call): tuple(map(_static, call.params["grid_mapping"].grid)) for call in pallas_calls(closed.jaxpr)
@@ -43,7 +43,7 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
         return list(bounds_by_call.values())
 
     # The bounds are computed as one program, because JAX compiles each operation that runs by itself. Calls within
-    # loops are not reached, because their operands are not known.
+    # loops are left out, because their operands are unknown.
     values = jax.jit(bounds)({place: value for place, value in enumerate(inputs) if value is not None})
     for call, grid in zip(reached, values, strict=True):
         grid_by_call[call] = tuple(None if bound is None else int(bound) for bound in grid)
@@ -53,7 +53,7 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
 def _walk(
     jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Any], bounds_by_call: dict[int, tuple[Any, ...]]
 ) -> list[Any]:
-    """The outputs that follow from the known inputs, None for the others; adds grids to `bounds_by_call`."""
+    """The outputs, None for those that the known inputs do not determine; adds grids to `bounds_by_call`."""
     values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
     values |= {var: value for var, value in zip(jaxpr.invars, inputs, strict=True) if value is not None}
 
@@ -74,7 +74,7 @@ def _walk(
 
 
 def _grid(call: Equation, operands: Sequence[Any]) -> tuple[Any, ...]:
-    """The bounds of a call's grid; those known only at run time are its first operands, in order."""
+    """The bounds of a call's grid; the bounds known only at run time are the call's first operands, in order."""
     mapping = call.params["grid_mapping"]
     dynamic_bounds = iter(operands[: mapping.num_dynamic_grid_bounds])
     bounds = [_static(bound) for bound in mapping.grid]

@@ -1,4 +1,4 @@
-"""The mesh of chips that one program runs on, for tracing and lowering by JAX without such chips."""
+"""The mesh of chips that one program runs on, for tracing and lowering by JAX on a machine without these chips."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from harness.hardware import Chip
 from harness.records import Array
 from harness.sandbox import arrays, asked_device
 
-# For each array, and each of its dimensions, the mesh axis over which the dimension is split (None: not split).
+# For each dimension of each array, the mesh axis over which the dimension is split (None: not split).
 Splits = tuple[tuple[str | None, ...], ...]
 
 

@@ -1,4 +1,4 @@
-"""Finds sums and maxima that a kernel keeps in bfloat16: such sums are inexact, such maxima wrong for large scores."""
+"""Finds sums and maxima that a kernel keeps in bfloat16: sums are then inexact, maxima wrong for large scores."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from harness.judge.evaluate.trace.packages import place_of
 
 # The operations that may stand between a row's maximum and the conversion of the running maximum.
 _PASSES_ON = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "max", "transpose"))
-# The operations that may stand between a kept sum and the addition to it, before and after the addition.
+# The operations that may stand between reading a kept sum and the addition, and between the addition and the write.
 _CARRIES = frozenset(("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "expand_dims"))
 
 
@@ -28,7 +28,7 @@ def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
 
 
 def _added_to_references(program: Jaxpr) -> Iterator[Equation]:
-    """The additions to values from a bfloat16 reference whose results are written back to it."""
+    """The additions to values of a bfloat16 reference whose results are written back to the same reference."""
     origins: dict[Any, Any] = {}
     sums: dict[tuple[Any, Any], Equation] = {}
     for equation in program.eqns:
@@ -52,7 +52,7 @@ def _added_to_values(loop: Equation) -> Iterator[Equation]:
         body, constants = loop.params["body_jaxpr"].jaxpr, loop.params["body_nconsts"]
     else:
         return
-    # The values come after the constants, in the same order as among the results.
+    # The body's parameters are the constants, then the values in the order of the results.
     pairs = list(zip(body.invars[constants:], body.outvars, strict=False))
     origins = {value: value for value, _ in pairs if value.aval.dtype == jnp.bfloat16}
     sums: dict[tuple[Any, Any], Equation] = {}

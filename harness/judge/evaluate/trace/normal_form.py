@@ -1,8 +1,8 @@
 """The normal form of a program, as lines: equal for programs that differ only in names, comments and places in files.
 
 Each line of a traced program is an operation: the primitive by its place in JAX, its parameters, and its operands by
-number. Each line of an exported program is an operation in MLIR's generic form; a kernel's body is the lines of its own
-module.
+number. Each line of an exported program is an operation in MLIR's generic form. The body of a kernel consists of the
+lines of its own module.
 """
 
 import base64
@@ -33,11 +33,11 @@ UNKNOWN = "?:"
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 # Parameters and fields that are names, lines of source, or information for people.
 _NAMES = frozenset(("name", "name_and_src_info", "debug", "debug_info", "metadata", "origin"))
-# Attributes that hold only names, of the kernel and of results.
+# Attributes that hold only names of the kernel or of results.
 _NAMED_ATTRIBUTES = ("kernel_name", "jax.result_info")
 _FRONTEND, _KERNEL_METADATA = "mhlo.frontend_attributes", "kernel_metadata"
 _SYMBOL = re.compile(r'@"?(?P<symbol>[\w.$<>-]+)"?|sym_name = "(?P<name>[^"]*)"')
-# A source line as MLIR prints it: the first match is the innermost place in one of the candidate's files.
+# A source line in MLIR's text; the first match is the innermost place in one of the candidate's files.
 _PLACE = re.compile(r'"(?P<file>[^"/]+\.py)":(?P<line>\d+)')
 
 
@@ -45,7 +45,7 @@ _PLACE = re.compile(r'"(?P<file>[^"/]+\.py)":(?P<line>\d+)')
 
 
 def of_traced(closed: Any) -> tuple[str, ...]:
-    """The traced program (a closed jaxpr) in normal form; a called program is written at its first call."""
+    """The traced program (a closed jaxpr) in normal form; a called program is written out at its first call."""
     writer = _Writer()
     writer.program(closed)
     return tuple(writer.lines)
@@ -57,7 +57,7 @@ def digest(lines: Iterable[str]) -> str:
 
 
 def primitives(closed: Any) -> tuple[tuple[str, int], ...]:
-    """The primitives of the program by their place in JAX, with the number of operations of each, sorted.
+    """The primitives of the program by their place in JAX, each with its number of operations, sorted.
 
     A primitive that JAX does not have gets the prefix `UNKNOWN` in place of its module.
     """
@@ -79,7 +79,7 @@ class _Writer:
         self._programs: dict[int, tuple[int, Any]] = {}
 
     def program(self, program: Any) -> str:
-        """The name of a program, which is written out at its first use."""
+        """The name of a program; writes the program out at its first use."""
         if id(program) in self._programs:
             return f"program {self._programs[id(program)][0]}"
         number = len(self._programs)
@@ -119,13 +119,13 @@ class _Writer:
         return f"{weak}{type(aval).__name__}:{_ADDRESS.sub('', str(aval))}:{getattr(aval, 'memory_space', '')}"
 
     def _value(self, value: Any) -> str:
-        """The text of a parameter, literal or constant, contents included; for a function, only its type."""
+        """The text of a parameter, literal or constant, with its contents; for a function, only its type."""
         if isinstance(value, (core.ClosedJaxpr, core.Jaxpr)):
             return self.program(value)
         if isinstance(value, core.Primitive):
             return _place(value)
         if isinstance(value, (jax.core.Tracer, program_codec.ClosedOver)):
-            # jax 0.12: a reference of the surrounding program, closed over by run_scoped.
+            # In jax 0.12, run_scoped closes over references of the surrounding program.
             return self._variable(value.val)
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
             return f"{type(value).__name__} {value!r}"
@@ -164,7 +164,7 @@ class _Writer:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedForm:
-    """An exported program: the lines around its kernels, with each kernel as a hash, and the lines of each kernel."""
+    """An exported program: the lines outside kernels, in which each kernel is a hash, and the lines of each kernel."""
 
     around: tuple[str, ...]
     kernels: tuple[tuple[str, ...], ...]
@@ -187,7 +187,7 @@ def of_exported(module_text: str) -> ExportedForm:
 
 
 def difference(module_text: str, expected: str) -> str | None:
-    """The first place, in words, where an exported program differs from the `expected` one; None if it does not."""
+    """The first difference of an exported program from the `expected` program, in words; None if they are equal."""
     actual, other = of_exported(module_text), of_exported(expected)
     if actual.digest == other.digest:
         return None
@@ -217,7 +217,7 @@ class _Text:
 
 
 class _Shown:
-    """An exported program as text, in which a person is shown the first difference."""
+    """The text of an exported program, for showing the first difference to a person."""
 
     def __init__(self, module_text: str) -> None:
         with mlir.make_ir_context():
@@ -295,7 +295,7 @@ def _strip(operation: ir.Operation) -> Iterator[str]:
 
 
 def _strip_frontend(attributes: Any) -> None:
-    """Removes the kernel's metadata, a free text; the other attributes, which XLA reads, stay."""
+    """Removes the kernel's metadata, which is free text; keeps the other attributes, which XLA reads."""
     if _FRONTEND in attributes:
         kept = {
             attribute.name: attribute.attr

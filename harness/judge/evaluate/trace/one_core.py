@@ -21,8 +21,8 @@ from harness.judge.evaluate.trace.jaxprs import (
 from harness.judge.evaluate.trace.used_again import refuse_use_again
 from harness.sandbox.messages import Rejected
 
-# Operations that split arrays over devices, or move data between devices. Only programs outside Pallas calls are
-# searched for them: inside, most have other meanings, and `semantics` decides.
+# Operations that split arrays over devices, or move data between devices. They are searched for outside Pallas calls
+# only: inside, most of them have other meanings, and `semantics` decides.
 _SHARDED = frozenset(
     (
         "all_gather",
@@ -58,7 +58,7 @@ _SHARDED = frozenset(
 _NARROW_BITS = 8
 # The primitives of kernels over a mesh of cores; the mesh says which cores.
 _OVER_CORES = ("core_map", "mpmd_map")
-# If a kernel.py that names one of these fails, the cause is that these devices do not exist here.
+# If a kernel.py that names one of these fails, the failure is put down to devices that this machine lacks.
 _NAMES_OF_SHARDING = frozenset(
     (
         "Mesh",
@@ -73,7 +73,7 @@ _NAMES_OF_SHARDING = frozenset(
         "with_sharding_constraint",
     )
 )
-# Functions that let a candidate be another program on a machine with several devices.
+# Functions with which a candidate could become another program on a machine with several devices.
 _COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
 _NAMES_OF_SPARSECORES = frozenset(
     ("SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc")
@@ -88,23 +88,23 @@ _NO_SPARSECORE = (
 )
 
 
-# Sums over the chips of a mesh. As in other sums, the order in which XLA adds is not known, and each step rounds to the
-# operand's dtype. With 32 bits this rounding is within the tolerance for sums, with fewer bits it is not.
+# Sums over the chips of a mesh. As in other sums, the order in which XLA adds is unknown, and each step rounds to the
+# operand's dtype. With 32 bits this rounding is within the tolerance for sums; with fewer bits it exceeds it.
 _SUMS = frozenset(("psum", "psum_invariant", "reduce_scatter"))
 _SUM_BYTES = 4
-# XLA's own programs for these operations are simulated.
+# These operations are allowed, because XLA's own programs for them are simulated.
 _ALLOWED_ON_A_MESH = COLLECTIVES | {"axis_index", "shard_map"}
 
 
 def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
-    """Raises Rejected `sharded` if a program is for several devices, even if it runs on one here.
+    """Raises Rejected `sharded` if a program is for several devices, even if it also runs on one device.
 
-    A program for a mesh is refused only for sums over chips in fewer than 32 bits, unknown collectives, another mesh,
-    work that some chips may not reach, and memory or semaphores that are used again (`used_again`).
+    A program for the contest's mesh is refused only for sums over chips in fewer than 32 bits, unknown collectives,
+    another mesh, work that some chips may not reach, and memory or semaphores that it uses again (`used_again`).
     """
     every = tuple(equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
-        # Kernels over cores are refused later, with another kind; in them, names of axes mean a chip's cores.
+        # Kernels over cores are refused later, with another kind: their names of axes mean a chip's cores.
         return
     if chip.mesh:
         _refuse_where_not_all_come(jaxpr)
@@ -122,7 +122,7 @@ def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
 
 
 def _refuse_where_not_all_come(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `sharded` for a kernel or collective in a branch or `while`, which some chips may not reach."""
+    """Raises Rejected `sharded` for a kernel or collective in a branch or `while`: some chips may not reach it."""
     for branching in equations(jaxpr, into_pallas=False):
         if branching.primitive.name not in ("cond", "while"):
             continue
@@ -173,7 +173,7 @@ def refuse_sparsecore(jaxpr: Jaxpr) -> None:
 
 
 def refuse_counting(sources: Iterable[bytes]) -> None:
-    """Raises Rejected `sharded` if a candidate asks how many devices there are: here it always sees one."""
+    """Raises Rejected `sharded` if a candidate asks for the number of devices: the judge always shows it one."""
     names = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
     if names:
         raise _sharded(f"a function that asks for {', '.join(names)}")
@@ -201,7 +201,7 @@ def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
 
 
 def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
-    """`failed`, or for import and trace errors of sources that name absent devices or cores a Rejected that says so."""
+    """`failed`; for an import or trace error of sources that name absent devices or cores, a Rejected that says so."""
     if failed.failure.kind not in ("import-error", "trace-error"):
         return failed
     named = {name for source in sources for name in _named(source)}
@@ -228,7 +228,7 @@ def _placements(equation: Equation) -> Iterable[Any]:
 
 
 def _is_over_a_mesh(placed: Any) -> bool:
-    # For arrays of a program without a mesh, JAX infers a NamedSharding over an empty mesh.
+    # In a program without a mesh, JAX infers a NamedSharding over an empty mesh for arrays.
     if not isinstance(placed, sharding.Sharding) or isinstance(placed, sharding.SingleDeviceSharding):
         return False
     mesh = getattr(placed, "mesh", None)

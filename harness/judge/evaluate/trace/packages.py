@@ -1,4 +1,4 @@
-"""A candidate's use of installed packages: their versions, their files, and the lines that its operations come from."""
+"""A candidate's use of installed packages: their versions, their files, and the source lines of its operations."""
 
 import hashlib
 import importlib.metadata
@@ -16,11 +16,11 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, line
 from harness.records import Imported, SourceFile
 from harness.sandbox.editable import editable_roots
 
-# Kernels that come with JAX; its other modules are the judge's own tools, whose version is in the key.
+# Kernels that come with JAX. All other modules of JAX are the judge's own tools, and their version is in the key.
 _KERNELS_OF_JAX = "jax.experimental.pallas.ops"
-# No published kernel has operations from more files than this.
+# The most files that are recorded. No known published kernel has operations from more files.
 _MOST_SOURCES = 32
-# Resolved before kernel.py runs, which could change what sysconfig says.
+# Resolved before kernel.py runs, because kernel.py could change the answers of sysconfig.
 _HOMES = tuple(
     dict.fromkeys((*(Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")), *editable_roots()))
 )
@@ -32,7 +32,7 @@ def loaded() -> frozenset[str]:
 
 
 def imported(before: frozenset[str]) -> tuple[Imported, ...]:
-    """The packages that are imported now and were not loaded `before`, and JAX's kernels if imported, by name.
+    """The packages that were imported since `before`, and JAX's kernels if they are imported, by name.
 
     Each has one hash over the names and contents of its imported files.
     """
@@ -57,7 +57,7 @@ def imported(before: frozenset[str]) -> tuple[Imported, ...]:
 
 
 def sources(jaxpr: Jaxpr) -> tuple[SourceFile, ...]:
-    """The files of installed packages that operations of the program come from, by path below site-packages."""
+    """The files of installed packages that define operations of the program, by path below site-packages."""
     source_files: dict[str, SourceFile] = {}
     for file in sorted(set(_files(jaxpr))):
         path = _installed(file)
@@ -82,9 +82,9 @@ def _files(jaxpr: Jaxpr) -> Iterator[str]:
 
 
 def place(*frames: tuple[str, int]) -> str:
-    """The first of these files and lines in an installed package, as `tokamax/flash.py line 12`; "" if there is none.
+    """The first of these frames that lies in an installed package, as `tokamax/flash.py line 12`; "" if there is none.
 
-    JAX's own modules do not count, because their messages concern their callers; JAX's kernels count.
+    JAX's own modules are skipped, because their messages concern their callers; JAX's kernels are not skipped.
     """
     for file, line in frames:
         path = _installed(file) if source_info_util.is_user_filename(file) else None

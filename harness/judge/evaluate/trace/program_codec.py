@@ -1,9 +1,9 @@
 """Writes a traced program as bytes, and reads it in a process where kernel.py never ran.
 
-The bytes come from the candidate's process, so nothing in them is trusted. They may name only objects that are looked
-up here: primitives of a loaded module of JAX, classes that JAX, numpy and ml_dtypes define, and the few functions that
-make an array or a sharding. Other functions are not sent: they are rules for derivatives, which no lowering uses.
-Lines of source are not sent either.
+The bytes come from the candidate's process, so nothing in them is trusted. They may only name objects that the reader
+looks up: primitives of a loaded module of JAX, classes that JAX, numpy and ml_dtypes define, and the few functions that
+make an array or a sharding. All other functions are omitted: they are rules for derivatives, which no lowering uses.
+Source lines are omitted too.
 """
 
 import enum
@@ -39,13 +39,13 @@ _FUNCTIONS = frozenset(
         *((f"numpy.{home}.numeric", "_frombuffer") for home in ("_core", "core")),
     )
 )
-# Methods of objects that are more than an identity (`_is_mark`): they are called, compared by value, or filled.
+# Methods of objects that are no marks (`_is_mark`): objects that are called, compared by value, or filled.
 _DOES = frozenset(("__call__", "__eq__", "__setitem__", "add", "append", "extend"))
 _CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type(jax.jit(len)))
 
 
 def encode(closed: Any) -> bytes:
-    """The program as bytes. Raises Rejected `not-portable` if it holds an object that other processes do not have."""
+    """The program as bytes. Raises Rejected `not-portable` if it holds an object that other processes lack."""
     written = io.BytesIO()
     try:
         _Encoder(written).dump(closed)
@@ -69,7 +69,7 @@ def decode(data: bytes) -> Any:
 
 
 def place(primitive_or_mark: Any) -> str | None:
-    """The place where JAX has this very primitive or mark, as `module:name`; None if JAX does not have it."""
+    """The place of this very primitive or mark in JAX, as `module:name`; None if JAX does not have it."""
     return _places(len(sys.modules)).get(id(primitive_or_mark))
 
 
@@ -99,7 +99,7 @@ def _holds_nothing(kind: type) -> bool:
 
 
 class ClosedOver:
-    """A value of the outer program that an inner program uses without an operand for it (run_scoped in jax 0.12)."""
+    """A value of the outer program that an inner program uses but does not get as an operand (jax 0.12: run_scoped)."""
 
     def __init__(self, val: Any) -> None:
         self.val = val
@@ -113,7 +113,7 @@ class _Encoder(pickle.Pickler):
     """Writes a program in the form that `_Decoder` reads."""
 
     def persistent_id(self, obj: Any) -> Any:
-        """The replacement for an object that is not written itself, such as a primitive's place; None for others."""
+        """What is written in place of an object, such as a primitive's place; None if the object itself is written."""
         if isinstance(obj, core.Primitive):
             where = place(obj)
             if where is None:
@@ -126,7 +126,7 @@ class _Encoder(pickle.Pickler):
         if isinstance(obj, lu.WrappedFun):
             return ("rule",)
         if isinstance(obj, source_info_util.SourceInfo):
-            # Unlike lines of source, names of scopes are sent: Mosaic compiles them, as marks for profiles.
+            # Unlike source lines, names of scopes are written: Mosaic compiles them into marks for profiles.
             return ("source", obj.name_stack)
         if isinstance(obj, jax_core.JaxprEqnContext):
             return ("context", obj.cur_abstract_mesh)
@@ -148,11 +148,11 @@ class _Encoder(pickle.Pickler):
         if kind is array.ArrayImpl:
             return _array, (np.asarray(obj),)
         if kind is tree_util.PyTreeDef and _has_foreign_class(obj):
-            # For example the tree of an index map's arguments, which a package keeps in a class of its own.
+            # An example is the tree of an index map's arguments, for which a package has its own class.
             return _flat_tree, (obj.num_leaves,)
         if not _is_known(kind):
             if isinstance(obj, enum.Enum) and isinstance(obj, (str, int)):
-                # For example in a kernel's metadata: such an object is its value, with a name for people.
+                # An enum, for example in a kernel's metadata: it is equal to its value, and has a name for people.
                 return type(obj.value), (obj.value,)
             raise _ForeignPartError(f"an object of the class {kind.__name__}")
         if isinstance(obj, enum.Enum):
@@ -176,7 +176,7 @@ _Unpickler: Any = pickle._Unpickler
 
 
 class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what is in it
-    """Reads the output of `_Encoder`; refuses to look up other objects, or to change objects of this process.
+    """Reads the output of `_Encoder`; refuses to look up any other object, and to change objects of this process.
 
     Its base class is the unpickler written in Python, so that each step can be checked.
     """
@@ -192,7 +192,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
     dispatch[pickle.BUILD[0]] = load_build
 
     def persistent_load(self, pid: Any) -> Any:
-        """The object of this process for a replacement that `persistent_id` wrote."""
+        """The object of this process for which `persistent_id` wrote the replacement `pid`."""
         kind, *words = pid
         if kind in ("primitive", "mark"):
             module, name = words[0].split(":")
@@ -213,7 +213,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
         return _not_carried if kind == "function" else lu.wrap_init(_not_carried, debug_info=_debug_info("rule"))
 
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """A class of JAX or numpy, or one of the functions that make an object."""
+        """A class of JAX or numpy, or a function that makes an object."""
         named_object: Any = _module(module_name)
         for name in global_name.split("."):
             named_object = getattr(named_object, name)
@@ -225,7 +225,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
 
 
 def _is_shared(obj: Any) -> bool:
-    """True if this is an object of the process, not a part of the program that is read."""
+    """True if this object belongs to the process, and is not a part of the program that is read."""
     return isinstance(obj, (type, enum.Enum, core.Primitive, *_CALLED)) or _is_mark(obj) or _is_registry(obj)
 
 
@@ -241,7 +241,7 @@ def _makes_objects(obj: Any) -> bool:
 
 
 def _module(name: str) -> Any:
-    """A module of JAX, imported if necessary; other modules only if they are loaded."""
+    """The module of this name. A module of JAX is imported if necessary; any other module must be loaded already."""
     return importlib.import_module(name) if name.startswith("jax.") else sys.modules[name]
 
 
@@ -266,9 +266,9 @@ def _array(value: Any) -> Any:
 
 
 def _flat_tree(leaves: int) -> Any:
-    """A tree with this number of leaves, in place of a tree with classes that only the candidate's process has.
+    """A tree with this number of leaves, which replaces a tree with classes that only the candidate's process has.
 
-    No lowering of JAX can depend on such a class; lowerings depend only on the leaves.
+    Lowerings of JAX depend only on the leaves, and cannot depend on such a class.
     """
     return tree_util.tree_structure((0,) * leaves)
 

@@ -1,4 +1,4 @@
-"""Compares a kernel traced at two shapes: the same program except for sizes, or the first difference."""
+"""Compares a kernel's programs at two shapes: they are the same except for sizes, or have a first difference."""
 
 import re
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from harness.judge.evaluate.trace import jaxprs
 
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 _NUMBER = re.compile(r"\b\d+\b")
-# A number may be a size, one more than a size, or one less (the last index), in the same way at both shapes.
+# A number may be a size, a size plus one, or a size minus one (the last index), the same at both shapes.
 _BESIDE = (0, 1, -1)
-# Float literals are computed from sizes in double precision and stored as float32.
+# The rounding of float literals: they are computed from sizes in double precision and stored as float32.
 _FLOAT32_ROUNDING = 2.0**-23
-# Operations that decide by a number, or compute a number for a decision. (Sums and products mostly compute addresses.)
+# Operations that decide by a number, or compute a number for a decision. Sums and products mostly compute addresses.
 _DECIDING = frozenset(
     (
         "eq",
@@ -49,23 +49,23 @@ _NOT_THE_PROGRAM = ("name", "name_and_src_info", "cost_estimate", "metadata", "d
 
 
 def difference(small: Any, large: Any) -> str | None:
-    """The first place, in words, where `large` (a closed jaxpr) differs from `small` in more than sizes; else None.
+    """The first difference of `large` (a closed jaxpr) from `small` in more than sizes, in words; None without one.
 
     Primitives, dtypes, ranks, nesting, effects, data flow and parameters must be equal. Shapes and grids may differ.
-    Other numbers may differ if sizes explain them. The ratio of two integers must be that of the two lengths of an axis
-    of an array or grid, or both may be one more or one less than such integers. The ratio of two floats may also be the
-    inverse of that ratio, or the square root of either. A kernel must not decide by a number that is equal at both
-    shapes, except -1, 0 and 1: perhaps only steps of the larger grid reach this number.
+    Other numbers may differ if sizes explain them. Two integers must have the ratio of the two lengths of an axis of an
+    array or grid; or both must be one more, or both one less, than two integers with this ratio. Two floats may also
+    have the inverse ratio, or the square root of either ratio. A kernel must not decide by a number that is equal at
+    both shapes, except -1, 0 and 1: perhaps only steps of the larger grid reach this number.
     """
     return _ProgramComparison(small, large).difference()
 
 
 class _Different(Exception):
-    """Two parts of the programs are not the same; the text names them and their place."""
+    """A difference between the programs; the text names the two parts and their place."""
 
 
 class _ProgramComparison:
-    """A comparison of two programs; `_place` is the line that it has reached."""
+    """A comparison of two programs; `_place` is the source line that the comparison has reached."""
 
     def __init__(self, small: Any, large: Any) -> None:
         self._small, self._large = small, large
@@ -118,7 +118,7 @@ class _ProgramComparison:
             self._variable(f"a result of {names[0]}", var, other)
 
     def _variable(self, what: str, small: Any, large: Any) -> None:
-        """Pairs two variables where they are defined; from now on they count as the same."""
+        """Pairs two variables at their definitions; from then on they count as the same."""
         self._require(small is not None and large is not None, f"{what}, which only one shape has,", small, large)
         self._type(what, small.aval, large.aval)
         self._same[small] = large
@@ -140,7 +140,7 @@ class _ProgramComparison:
             self._require(is_reached, f"the number in {name}, which perhaps only a large grid reaches,", small, large)
 
     def _type(self, what: str, small: Any, large: Any) -> None:
-        """Compares two types, but not the lengths of axes."""
+        """Compares two types, except for the lengths of axes."""
         kinds = [
             (type(aval).__name__, len(getattr(aval, "shape", ())), _dtype(aval), _space(aval))
             for aval in (small, large)
@@ -182,7 +182,7 @@ class _ProgramComparison:
             self._texts(what, *(_ADDRESS.sub("", str(value)) for value in (small, large)))
 
     def _texts(self, what: str, small: str, large: str) -> None:
-        """Compares two parameters by their texts and the numbers in the texts, such as slices within a tree."""
+        """Compares two parameters, such as slices within a tree, by their texts and the numbers in these texts."""
         self._require(_NUMBER.sub("N", small) == _NUMBER.sub("N", large), what, small, large)
         for number, other in zip(_NUMBER.findall(small), _NUMBER.findall(large), strict=True):
             self._require(number == other or self._is_size(int(number), int(other)), what, small, large)
@@ -192,7 +192,7 @@ class _ProgramComparison:
         self._require(small.ndim == large.ndim, f"the rank of {what}", small.ndim, large.ndim)
         if small.shape == large.shape and np.array_equal(small, large, equal_nan=small.dtype.kind == "f"):
             return
-        # Arrays of numbers are tables: only an interpretation at the full shape shows whether a difference matters.
+        # An array of numbers is a table. Only an interpretation at the full shape shows if a difference in it matters.
         self._require(small.ndim == 0 and small.dtype.kind in "iuf", what, small, large)
         is_explained = self._is_size if small.dtype.kind in "iu" else self._is_factor
         self._require(is_explained(small.item(), large.item()), what, small, large)
@@ -225,7 +225,7 @@ def _space(aval: Any) -> str:
 
 
 def _sizes(small: Any, large: Any) -> Iterator[tuple[int, int]]:
-    """The lengths of the same axis in both programs: axes of inputs, outputs and grids of Pallas calls."""
+    """The two lengths of each axis in both programs: axes of inputs, outputs and grids of Pallas calls."""
     for part, other in zip((*small.invars, *small.outvars), (*large.invars, *large.outvars), strict=False):
         yield from zip(part.aval.shape, other.aval.shape, strict=False)
     for part, other in zip(jaxprs.pallas_calls(small), jaxprs.pallas_calls(large), strict=False):

@@ -1,4 +1,4 @@
-"""The operations that a kernel may use: each is looked up in the table, and refused by name if nothing checks it."""
+"""The operations that a kernel may use: each is looked up in the table, and refused by name if no check covers it."""
 
 import math
 import sys
@@ -40,7 +40,7 @@ _OVER_A_MESH = ("core_map", "mpmd_map")
 
 
 def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
-    """Raises Rejected if a program uses an operation that nothing checks, outside its kernels or in a TPU's kernel.
+    """Raises Rejected if a program uses an operation that no check covers, outside its kernels or in a TPU's kernel.
 
     Kinds: `unknown-primitive` (not in the table), `refused-primitive` (the table refuses it, or this use
     of it), `refused-option` (of the compiler).
@@ -73,7 +73,7 @@ def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
 
 
 def _refuse_context(equation: Equation) -> None:
-    """Raises Rejected if an operation writes to the host's memory, or carries options for XLA that a CPU cannot check.
+    """Raises Rejected if an operation writes to host memory, or has options for XLA that a run on a CPU cannot check.
 
     Kinds: `refused-option`, `refused-primitive`.
     """
@@ -126,7 +126,7 @@ def _refuse(equation: Equation, chip: Chip) -> None:
 
 
 def _promises(equation: Equation) -> bool:
-    """True if a gather or scatter at several indices comes with promises about these indices."""
+    """True if a gather or scatter at several indices makes promises about these indices."""
     if not equation.primitive.name.startswith(("gather", "scatter")):
         return False
     places = math.prod(equation.invars[1].aval.shape[:-1])
@@ -143,7 +143,7 @@ def _is_narrow(var: Any) -> bool:
 
 
 def _of_dot(equation: Equation, _: Chip) -> str:
-    """The reason to refuse a product of unequal types, one an integer that bfloat16 cannot hold; "" for others."""
+    """The reason to refuse a product of two types, one of them integers that bfloat16 cannot hold; "" for others."""
     dtypes = [var.aval.dtype for var in equation.invars]
     wide = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8]
     if wide and len(set(dtypes)) > 1:
@@ -191,7 +191,7 @@ def _of_sum(equation: Equation, _: Chip) -> str:
 
 
 def _of_gather(equation: Equation, _: Chip) -> str:
-    """The reason to refuse a gather that Mosaic does not lower, or whose result cannot hold a mark; "" for others."""
+    """The reason to refuse a gather: Mosaic does not lower it, or its result cannot hold a mark. "" if allowed."""
     params, operand = equation.params, equation.invars[0].aval
     numbers = params["dimension_numbers"]
     rank, axes = len(operand.shape), numbers.collapsed_slice_dims

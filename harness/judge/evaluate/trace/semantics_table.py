@@ -1,7 +1,7 @@
-"""A row for each operation of a kernel: its result on a CPU and on a TPU, and the check that sees a difference.
+"""A row for each operation of a kernel: its result on a CPU and on a TPU, and the check that detects a difference.
 
 The instructions come from schedules by libtpu 0.0.42.1 (jax 0.10.2) and 0.0.50.1 (jax 0.12.0) for v4, v5e, v5p, v6e and
-v7x. If a fact cannot be seen in a schedule, such as the rounding of an instruction, the row says that it is unknown.
+v7x. Some facts, such as the rounding of an instruction, show in no schedule; the row then says that they are unknown.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Kind = Literal["same", "modelled", "guarded", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticsEntry:
-    """Primitives with the same explanation. `guard` says why a difference does no harm, or why they are refused.
+    """Primitives with the same explanation. `guard` says why a difference is harmless, or the use is refused.
 
     `narrow_is_refused`: floats narrower than float32 are refused. `option_is_refused`: `semantics` refuses some uses
     of the primitives.
@@ -407,15 +407,15 @@ SECTIONS: tuple[tuple[str, tuple[SemanticsEntry, ...]], ...] = (
     ("Memory, copies, semaphores", MEMORY),
     ("Control", CONTROL),
 )
-# Options of pltpu.CompilerParams with which the chip makes fewer checks while it runs.
+# Options of pltpu.CompilerParams that reduce the checks that the chip makes at run time.
 CHECKS = {
     "disable_bounds_checks": "the chip does not halt at accesses beyond an array; the judge checks the kernel with "
     "these checks and times it without them",
     "disable_semaphore_checks": "the chip does not halt if a semaphore is not zero at the end; the judge checks the "
     "kernel with this check and times it without it",
 }
-# The accepted options of pltpu.CompilerParams, and what each changes. None of them changes results by more than
-# rounding, and only those of CHECKS change checks.
+# The accepted options of pltpu.CompilerParams, each with its effect. None of them changes results by more than
+# rounding, and only those in CHECKS change checks.
 OPTIONS = {
     "dimension_semantics": "the axes whose steps the cores share; races and parallel axes are checked",
     "vmem_limit_bytes": "the amount of VMEM that the compiler may use",

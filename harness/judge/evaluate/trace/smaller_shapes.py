@@ -1,4 +1,4 @@
-"""Chooses the smaller shapes for which a kernel is traced, and decides if the full shape must be interpreted too.
+"""Chooses the smaller shapes for which a kernel is traced, and decides if the full shape is interpreted too.
 
 `_INTERPRETED_STEPS` is the number of grid steps above which the full shape is usually not interpreted.
 """
@@ -16,17 +16,17 @@ from harness.sandbox.messages import Rejected
 # Operations that order reads and writes of memory independently of the order of grid steps.
 _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wait", "semaphore_read"))
 # A step in TPU interpret mode takes 1.5 ms in addition to its arithmetic, so this many steps take three seconds. A
-# larger grid is interpreted only if the steps of a reduced shape cannot stand for its steps.
+# larger grid is interpreted only if its steps may behave differently from the steps at a reduced shape.
 _INTERPRETED_STEPS = 2048
 
 
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
-    """Position and trace of the first reduced shape at which the kernels' grids and blocks are like those at `full`.
+    """Position and trace of the first reduced shape with kernel grids and blocks like those at `full`, and a reason.
 
-    That is, axes of a grid that have several steps at `full` have several there, and the blocks divide the arrays. If
-    there is no such shape, the position is None, the trace is that of the full shape, and the last result is the
-    reason. Shapes that are too small for the full shape's blocks are tried last: they suit only kernels that choose
-    their blocks by the shape.
+    Grids are alike if each axis with several steps at `full` has several at the reduced shape, and the blocks divide
+    the arrays. If no shape qualifies, the position is None, the trace is that of the full shape, and the last result is
+    the reason. Shapes that are too small for the full shape's blocks are tried last, because they suit only kernels
+    that choose their blocks by the shape.
     """
     shapes = sorted(
         enumerate(full.problem.reduced()),
@@ -49,12 +49,12 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
 
 
 def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[str, ...]]:
-    """A difference of `full` from a `small` program beyond sizes, or ""; True if `full` is to be interpreted; warnings.
+    """A difference of `full` from a `small` program beyond sizes, or ""; True to have `full` interpreted; warnings.
 
-    An interpretation at a small shape says nothing about steps that only the full grid has, nor about a program that
-    kernel.py makes only for the full shape. If the time at which a step reads and writes memory matters, a kernel is
-    interpreted at all steps, however many: a step may decide by a number that only a late step reaches, and the CPU
-    reference program, which runs one step after the other, finds no races.
+    An interpretation at a small shape does not cover steps that only the full grid has, or a program that kernel.py
+    makes only for the full shape. If the time at which a step reads and writes memory matters, all steps of a kernel
+    are interpreted, however many: a step may decide by a number that only a late step reaches, and the CPU reference
+    program, which runs one step after the other, finds no races.
     """
     # Over a mesh every check interprets the program.
     if full.chip.mesh or any(program is full for program in small):
@@ -62,7 +62,7 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
     differences = (same_program.difference(program.closed, full.closed) for program in small)
     difference = next(filter(None, differences), "")
     steps = sum(call.steps for call in full.calls)
-    # On a GPU no step of a grid depends on another, so the first steps are like the last.
+    # On a GPU no step of a grid depends on another step, so a small grid shows all behaviour of a large one.
     if difference or (full.chip.platform == "tpu" and (steps <= _INTERPRETED_STEPS or _may_race(full))):
         return difference, True, ()
     if full.chip.platform != "tpu":
@@ -79,12 +79,12 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
 
 
 def _may_race(traced: TracedKernel) -> bool:
-    """True if it may matter when a step reads and writes memory.
+    """True if the time at which a step reads and writes memory may matter.
 
     It may matter with copies by hand, with several cores, with an output aliased to an input, and if an output block
-    may be visited again after another block: its contents are then in HBM, not in the buffer that the step writes. It
-    may also matter if a step computes the indices that it writes to: a late step may write beyond an array and over
-    other arrays.
+    may be visited again after another block: the block's contents are then in HBM, not in the buffer that the step
+    writes. It may also matter if a step computes the indices to which it writes: a late step may write beyond an array
+    and over other arrays.
     """
     if traced.chip.cores > 1:
         return True
@@ -99,14 +99,14 @@ def _may_race(traced: TracedKernel) -> bool:
 
 
 def _may_be_revisited(window: Window) -> bool:
-    # A check of the values fails if a block is never visited. So if there are as many visits as blocks, each block is
+    # If a block is never visited, the check of the values fails. So with as many visits as blocks, each block is
     # visited once.
     blocks = (-(-extent // size) for extent, size in zip(window.array.shape, window.block_shape, strict=True))
     return window.fetches is None or window.fetches > math.prod(blocks)
 
 
 def _has_room(small: Statement, full: TracedKernel) -> bool:
-    """True if the full shape's blocks divide the small arrays, into at least two along each axis with several blocks.
+    """True if the full shape's blocks divide the small arrays: on axes with several blocks, into at least two.
 
     Only operands of kernels that have the names and shapes of the problem's arrays count.
     """

@@ -1,8 +1,8 @@
-"""Stand-ins for modules that a package imports but its kernels do not need: STUBS of prepare.py names these modules.
+"""Stand-ins for modules that a package imports but its kernels do not need; STUBS in prepare.py names these modules.
 
 One package imports its whole serving stack for one kernel. Another starts a program when it is imported, which the
-sandbox forbids. A stand-in can be named, called and subclassed, so that such imports succeed; it cannot be
-used to compute or to decide.
+sandbox forbids. A stand-in can be named, called and subclassed, so that these imports succeed. It cannot be used in a
+computation or a decision.
 """
 
 import sys
@@ -25,7 +25,7 @@ class _Absent:
         return _Absent(f"{self._name}.{name}")
 
     def __call__(self, *arguments: object, **options: object) -> Any:
-        # A decorated class stays unchanged, so that other decorators can be applied to it.
+        # As a decorator of a class, it returns the class unchanged, so that other decorators can be applied.
         is_decorator = len(arguments) == 1 and isinstance(arguments[0], type) and not options
         return arguments[0] if is_decorator else self
 
@@ -62,7 +62,7 @@ class _Module(types.ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds modules below these names before any other finder, so that it does not matter what is installed."""
+    """Finds modules below these names before any other finder, so that installed modules make no difference."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = frozenset(names)
@@ -80,7 +80,7 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def stand_in(names: Sequence[str]) -> None:
-    """Puts stand-ins in place of the modules of these names and all below them, unless they are already imported."""
+    """Puts stand-ins in place of these modules and all modules below them, except modules that are already imported."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     if names:
         sys.meta_path.insert(0, _Finder(names))

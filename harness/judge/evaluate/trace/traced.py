@@ -58,7 +58,7 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
 
 
 def refuse_unfit(closed: Any, chip: Chip) -> None:
-    """Raises Rejected if the program does something that no kernel may do on that chip."""
+    """Raises Rejected if the program does something that kernels on this chip must not do."""
     one_core.refuse_sharded(closed.jaxpr, chip)
     one_core.refuse_sparsecore(closed.jaxpr)
     one_core.refuse_dtypes(closed.jaxpr, chip)
@@ -80,6 +80,6 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
 
 
 def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:
-    """For each input, the contents that the problem states for it in the first timed call; None if it states none."""
+    """The contents of each input that the problem states for the first timed call; None for inputs without any."""
     stated = next(iter(timing_inputs(problem).values()), {})
     return [stated.get(array.name) for array in problem.statement().inputs]

@@ -1,4 +1,4 @@
-"""The traffic and buffers of a Pallas call, from its index maps at every grid step and its blocks padded to tiles."""
+"""Computes the traffic and buffers of a Pallas call from its index maps at every grid step and its padded blocks."""
 
 import math
 from dataclasses import replace
@@ -27,8 +27,8 @@ def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_c
     """The record of a `pallas_call` equation with this grid, traffic included.
 
     The traffic is None if the call stands in a loop or a branch of the program (not `is_called_once`). It is also None
-    on a GPU, where the kernel itself loads from a block, an unknown number of times. Raises Rejected `dynamic-grid` or
-    `overlapping-windows`.
+    on a GPU, because the kernel itself loads from a block, and does so an unknown number of times. Raises Rejected
+    `dynamic-grid` or `overlapping-windows`.
     """
     mapping = equation.params["grid_mapping"]
     bounds = tuple(bound for bound in grid if bound is not None)
@@ -71,7 +71,7 @@ def _words(grid: tuple[int | None, ...]) -> str:
 
 
 def _operand_names(equation: Any) -> list[str]:
-    """The kernel's own names of its references, without `_ref`."""
+    """The names that the kernel gives to its references, without `_ref`."""
     jaxpr = equation.params["jaxpr"]
     names = getattr(jaxpr.debug_info, "arg_names", None) or ()
     names = [str(name or "").removesuffix("_ref") for name in names]
@@ -85,7 +85,7 @@ def _grid_points(grid: tuple[int, ...]) -> tuple[NDArray[np.int32], ...]:
 
 
 def _table(name: str, aval: Any) -> Window:
-    """A scalar-prefetch operand: fetched whole, once, into SMEM."""
+    """A scalar-prefetch operand, which is fetched into SMEM once and as a whole."""
     aval = getattr(aval, "inner_aval", aval)
     array = Array(name=name, shape=tuple(aval.shape), dtype=str(aval.dtype))
     return Window(
@@ -105,7 +105,7 @@ def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ..
     aval = block.array_aval
     array = Array(name=name, shape=tuple(aval.shape), dtype=str(aval.dtype))
     shape = tuple(int(getattr(extent, "block_size", 1)) for extent in block.block_shape)
-    # Squeezed dimensions are not seen by the kernel and not padded.
+    # The kernel does not see squeezed dimensions, and they are not padded.
     inner = tuple(int(extent.block_size) for extent in block.block_shape if hasattr(extent, "block_size"))
     space = str(block.transformed_block_aval.memory_space).lower() if chip.platform == "tpu" else "hbm"
     if space in _BY_HAND:
@@ -165,7 +165,7 @@ def _places(block: Any, steps: tuple[NDArray[np.int32], ...]) -> NDArray[np.int6
 
 
 def _evaluate(closed: Any, at: tuple[Any, ...]) -> Any:
-    """The block index that the index map `closed`, which reads no table, gives for one grid step."""
+    """The block index at one grid step by the index map `closed`, which must read no table."""
     jaxpr = _without_hints(closed.jaxpr)
     return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr.replace(invars=jaxpr.invars[: len(at)])))(*at)
 
@@ -187,9 +187,9 @@ def _without_hints(jaxpr: Any) -> Any:
 
 
 def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: NDArray[np.int64] | None) -> None:
-    """Raises Rejected `overlapping-windows` if two windows of an output share elements, or may do so.
+    """Raises Rejected `overlapping-windows` if two windows of an output share elements or may share elements.
 
-    Each window is copied out while the next window is filled, so it is undetermined which window's values remain.
+    Each window is copied out while the next window is filled, so either window's values may remain.
     """
     extents = [type(extent).__name__ for extent in block.block_shape]
     axes = [axis for axis, extent in enumerate(extents) if extent == "Element"]
@@ -216,7 +216,7 @@ def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64])
     """
     sizes = np.ones(len(shape), dtype=np.int64)
     sizes[axes] = [shape[axis] for axis in axes]
-    # Few windows are close to each other along the axis with the most places, so few pairs are compared.
+    # Along the axis with the most places, few windows are close to each other, so few pairs have to be compared.
     first = max(range(len(shape)), key=lambda axis: len(np.unique(places[:, axis])))
     places = places[np.argsort(places[:, first], kind="stable")]
     for apart in range(1, len(places)):
@@ -232,7 +232,7 @@ def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64])
 
 
 def _moved_bytes(block: Any, shape: tuple[int, ...], array: Array, places: NDArray[np.int64]) -> int:
-    """Bytes of all fetched blocks; a block that reaches past the end of the array is cut there."""
+    """Bytes of all fetched blocks; a block that reaches past the end of the array is cut off at the end."""
     elements = np.ones(len(places), dtype=np.int64)
     for axis, (extent, size, whole) in enumerate(zip(block.block_shape, shape, array.shape, strict=True)):
         if type(extent).__name__ in ("Blocked", "Squeezed"):

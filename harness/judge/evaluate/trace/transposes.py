@@ -1,4 +1,4 @@
-"""Arrays that a program transposes outside of its kernels."""
+"""Finds the arrays that a program transposes outside of its kernels."""
 
 from harness.judge.evaluate.trace.jaxprs import Jaxpr, equations
 from harness.judge.evaluate.trace.packages import place_of

@@ -1,10 +1,10 @@
-"""Refuses programs that receive other chips' signals or data in semaphores or memory that the program uses again.
+"""Refuses programs that reuse semaphores or memory in which they receive signals or data from other chips.
 
-JAX's interpreter gives each kernel and each scope of `run_scoped` new semaphores and memory, and a window one buffer,
-so no interpreted run shows the second use. On a TPU the next kernel with the same `collective_id`, and the next call of
-the same kernel, have the same barrier semaphore; the next scope has the same addresses; a window uses two buffers in
-turn. Then a signal of a chip that is ahead can end the wrong wait of its neighbour, and a transfer can overwrite memory
-that the neighbour still reads.
+JAX's interpreter gives each kernel and each scope of `run_scoped` new semaphores and memory, and each window one
+buffer, so no interpreted run shows the reuse. On a TPU the next kernel with the same `collective_id`, and the next call
+of the same kernel, have the same barrier semaphore; the next scope has the same addresses; a window alternates between
+two buffers. A signal of a chip that is ahead can then end the wrong wait of its neighbour, and a transfer can overwrite
+memory that the neighbour still reads.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _OPERANDS_OF_A_COPY, _TARGETS_OF_A_COPY = 5, (1, 2)
 
 
 def refuse_use_again(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `sharded` if other chips signal or send to a semaphore or memory that the program uses twice."""
+    """Raises Rejected `sharded` if the program reuses a semaphore or memory to which other chips signal or send."""
     numbers: set[int] = set()
     repeated = calls_within_loops(jaxpr)
     for call in pallas_calls(jaxpr):
@@ -115,7 +115,7 @@ class _Order:
 
 
 def _operands(equation: Equation) -> Any:
-    """The operands of a copy, signal or wait; the last one of a copy is the device, None if it is the kernel's own."""
+    """The operands of a copy, signal or wait. A copy's last operand is the device (None: the kernel's own)."""
     return tree_util.tree_unflatten(equation.params.get("tree", equation.params.get("args_tree")), equation.invars)
 
 
@@ -127,7 +127,7 @@ def _windows(call: Equation) -> set[Any]:
 
 
 def _scopes_sent_to(jaxpr: Jaxpr, *, is_within_loop: bool = False) -> Iterator[tuple[Equation, bool]]:
-    """The scopes whose memory or semaphores other chips send to, and whether each stands in a loop."""
+    """The scopes whose memory or semaphores other chips send to; each with True if it stands in a loop."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "run_scoped":
             scope = equation.params["jaxpr"]
@@ -138,7 +138,7 @@ def _scopes_sent_to(jaxpr: Jaxpr, *, is_within_loop: bool = False) -> Iterator[t
 
 
 def _sent_to(jaxpr: Jaxpr) -> set[Any]:
-    """The references that stand for memory or semaphores of another chip in the program's equations."""
+    """The references with which the program's equations name memory or semaphores of another chip."""
     targets: set[Any] = set()
     for equation in jaxpr.eqns:
         name = equation.primitive.name

@@ -2,8 +2,8 @@
 
 The sum is a lower bound, found by testing libtpu on both sides of its limit (as tests/judge/evaluate/test_vmem.py
 does). It counts every buffer of a pipelined operand (two if the block changes from step to step), and scratch whose
-contents a step reads from the previous step. It does not count padding, intermediate values, or scratch that is written
-before it is read, because libtpu may do without them.
+contents pass from one step to the next. Padding, intermediate values, and scratch that is written before it is read are
+not counted, because libtpu may do without them.
 """
 
 import math
@@ -40,7 +40,7 @@ _FLOATS = frozenset(("float32", "bfloat16", "float16"))
 
 
 def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
-    """A sentence on why the compiler for `chip` must refuse this call; "" if it need not."""
+    """The reason why the compiler for `chip` must refuse this call, as a sentence; "" if it may accept it."""
     if chip.platform != "tpu":
         return ""
     limit = chip.vmem_limit(call.vmem_limit_bytes)
@@ -60,7 +60,7 @@ def _block_bytes(window: Window) -> int:
     """The smallest number of bytes that the buffers of one operand can take."""
     if window.memory_space != "vmem" or window.array.dtype not in _WHOLE_BYTES:
         return 0
-    # If a table decides which block comes next, it is not known whether the block ever changes.
+    # If a table determines the next block, the block may never change, so one buffer is counted.
     copies = window.buffers if window.fetches is not None else 1
     return copies * math.prod(window.block_shape) * jnp.dtype(window.array.dtype).itemsize
 
@@ -97,8 +97,8 @@ def _is_read_first(jaxpr: Jaxpr, reference: Any, live: set[Any]) -> bool:
             if _is_whole(equation) and equation.outvars[0] in live:
                 return True
         elif name != "cond" or isinstance(equation.invars[0], core.Literal):
-            # The reference is written, or passed to an operation that may write it. A `cond` does not count, because
-            # the branch that uses the reference may not be taken.
+            # The reference is written, or passed to an operation that may write it. Uses in a `cond` do not count,
+            # because the branch with the use may not be taken.
             return False
     return False
 

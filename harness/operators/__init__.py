@@ -1,7 +1,7 @@
 """The operations that contests are about, and the rules for a correct answer, which no kernel can change.
 
-An operator is loaded on demand, so that a contest depends on its own operator and on no other. It is added as a folder,
-or as a file in one of the folders here: docs/ADD_AN_OPERATOR.md.
+An operator is loaded on demand, so that a contest depends on its own operator and on no other. A new operator is a
+folder, or a file in one of the folders here: docs/ADD_AN_OPERATOR.md.
 """
 
 from importlib import import_module

@@ -51,7 +51,7 @@ def is_float(dtype: Any) -> bool:
 
 
 def is_exact(problem: object, output: Array) -> bool:
-    """True if an output of the problem is compared to the bit."""
+    """True if an output of the problem is compared bit by bit."""
     stated = problem.exact() if isinstance(problem, StatesExact) else ()
     return output.name in stated or not is_float(numpy_dtype(output.dtype))
 

@@ -334,7 +334,7 @@ class Formula(Operator, textures.Textured):
         return all(is_exact(self, output) for output in self.arrays()[1])
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each halve a block along one axis of an input of numbers; rows must move as those of `reference`.
+        """Probes that each halve a block along one axis of an input of numbers; rows must move as in `reference`.
 
         None at the full shape, where every element is compared.
         """

@@ -86,7 +86,7 @@ def _err(values: NDArray[Any], deviation: NDArray[Any], random: np.random.Genera
     drawn = random.random(np.shape(values), dtype=np.float32)
     drawn -= np.float32(0.5)
     drawn *= np.float32(12**0.5)
-    # Numbers beyond float32 are infinite; very small ones may become 0.
+    # Numbers beyond float32 become infinite; very small numbers may become 0.
     values = np.where(np.abs(values) > _LARGEST, np.copysign(np.inf, values), values)
     deviation = np.where(np.abs(values) < _LEAST, np.abs(values), deviation)
     return noisy(values + np.where(np.isfinite(values), deviation, 0) * drawn, random)

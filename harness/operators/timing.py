@@ -13,7 +13,7 @@ from harness.errors import RatchetError
 from harness.operators.problem import Problem, Values
 from harness.records import Array
 
-# The tables of each timing input: by the timing input's name, which also names an input family, then by the table's.
+# The tables of each timing input: by the timing input's name, which also names an input family, then by table name.
 Stated = Mapping[str, Mapping[str, Values]]
 
 

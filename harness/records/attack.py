@@ -30,7 +30,7 @@ class WorstInput:
 
     @property
     def draw(self) -> Draw:
-        """The same input as evaluations record it."""
+        """This input in the form in which evaluations record inputs."""
         # Evaluations have no CPU reference program at the second shape.
         mode: Mode = "interpret" if self.shape == "second" else self.shape
         return Draw(mode=mode, shape=self.output, family=self.family, seed=self.seed)

@@ -41,7 +41,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One run of `Device.operations[operation]`; self time is without the operations nested in it."""
+    """One run of `Device.operations[operation]`; self time excludes the operations nested in it."""
 
     operation: int
     start: float
@@ -58,7 +58,7 @@ class Execution:
 class Period:
     """A named span of time: a module's run, a step, an annotation or any other event of the host.
 
-    `step` is the number that a step annotation gives it, None for everything else.
+    `step` is the number in a step annotation, None in other spans.
     """
 
     name: str

@@ -22,7 +22,7 @@ class Setting:
     - `is_final`: False if a later assignment overrides it.
     - `too_late`: the code that reads the variable before it is set, "" if none is known.
     - `unreached`: the reason why the setting does not reach the library that reads the variable, or "".
-    - `scope`: the number of the only command, container or process that gets the variable; 0 if all later ones do.
+    - `scope`: the number of the only command, container or process that gets the variable; 0 if all later ones get it.
     """
 
     variable: str
@@ -77,7 +77,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """One compilation: the function, its caller, the phase, the time, and what was new in the call."""
+    """One compilation: the function, its caller, the phase, the time, and the arguments that were new."""
 
     name: str
     place: str
@@ -102,7 +102,7 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dots:
-    """Matrix products of one kind in the compiled modules: operand and result types, precision, how many.
+    """Matrix products of one kind in the compiled modules: operand and result types, precision, count.
 
     Each is `batch` products of [rows, summed] x [summed, columns]; a size is 0 if the text does not give it. `part` is
     the pass of a training step that they belong to, "" if not known. `weights` is the side of the operand that is

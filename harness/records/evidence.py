@@ -10,7 +10,7 @@ from harness.records.problem import Statement, SuiteMember
 
 Source = Literal["measured", "measured cpu", "simulated"]
 
-# How a check was run, as records name it.
+# The ways to run a check, as records name them.
 Mode = Literal["full", "interpret", "reduced", "device"]
 _MODE_WORDS: dict[Mode, str] = {
     "full": "full shape",
@@ -130,9 +130,9 @@ class MosaicCounts:
 class Unit:
     """One functional unit over the whole run: the issue slots offered and used, and the unit's busy cycles.
 
-    `static_slots` counts slots in the schedule text, `executed_slots` weights each bundle by how often it ran,
-    `offered_slots` is cycles x slots per bundle. `busy_cycles` is how long ops occupy the unit if that is longer than
-    their issue (the MXU), otherwise None.
+    `static_slots` counts slots in the schedule text, `executed_slots` weights each bundle by its executions,
+    `offered_slots` is cycles x slots per bundle. `busy_cycles` are the cycles in which ops occupy the unit, if these
+    exceed their issue cycles (the MXU), otherwise None.
     """
 
     name: str

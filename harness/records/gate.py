@@ -1,4 +1,4 @@
-"""The record that `ci` produces: how a change to a repository affects the contests in it."""
+"""The record that `ci` produces: the effect of a change to a repository on its contests."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -57,7 +57,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedCount:
-    """The number of operations of one kind in an honest kernel's body, `low` to `high`, and what other counts mean.
+    """The number of operations of a kind in an honest kernel's body, `low` to `high`; the meaning of other counts.
 
     `counter` is a counter of the Mosaic level. A body that is unrolled n times has n times as many operations.
     """

@@ -1,4 +1,4 @@
-"""Results of looking back at a ledger: damage, drift under the present judge, how well expectations were met."""
+"""Results of looking back at a ledger: damage, drift under the present judge, accuracy of expected gains."""
 
 from dataclasses import dataclass
 

@@ -41,7 +41,7 @@ def _size(change: Change) -> float:
 
 
 def movable(evidence: Evidence) -> Figures:
-    """Figures that a kernel can change or that explain its time, by name: the unit, and the number if it is known."""
+    """By name, the figures that a kernel can change or that explain its time: the unit, and the number if known."""
     run, trace = roofline.finished_run(evidence), evidence.trace
     return {
         "bundles executed": ("", run.bundle_cycles if run else None),

@@ -6,7 +6,7 @@ from harness.records import Evidence, Latency, Source
 
 
 def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
-    """A doubt if the low end of a measured time's interval is shorter than `chip` can reach: the clock may be wrong.
+    """A doubt about the clock if the low end of a measured time's interval is below the least time on `chip`.
 
     A simulated time needs no such limit: the chip can issue the simulated schedule, and an error of the simulator is no
     reason to call the schedule impossible.

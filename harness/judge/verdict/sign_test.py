@@ -8,7 +8,7 @@ wrong side of the true ratio is binomial, and the interval between two order sta
 other assumption. For normal noise it needs 1.6 times the pairs of the best interval (the efficiency of the sign test is
 2 / pi); for noise with spikes it is the better interval.
 
-How sure it must be. Every attempt and every look at the samples is a chance to be lucky. By Boole's inequality the
+Required certainty. Every attempt and every look at the samples is a chance to be lucky. By Boole's inequality the
 probabilities at most add up, even if they are dependent. So a rate `a` for everything between two accepts is spent as
 a / (k (k + 1)) on the k-th attempt since the last accept (the sum over all k is a), in equal parts on its looks. The
 price is small, because the number of pairs that an interval needs grows only with log(1 / error): at least 14 pairs at

@@ -168,7 +168,7 @@ class AttentionBackward(Operator, Recipes):
         return (heads, *head_shape) if self.heads > 1 else head_shape
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: far scores and Attention's composite at the full shape; each kind and draws at others."""
+        """The families: far scores and Attention's composite at the full shape; each kind and draws at other shapes."""
         return (_FAR_SCORES, "composite") if full else (*_FAMILIES, *(DRAWN + kind for kind in _DRAWN))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
@@ -364,7 +364,7 @@ class AttentionBackward(Operator, Recipes):
         return np.concatenate(off)
 
     def _whole(self, variance: Exact, a: Exact, b: Exact, scale: float) -> Exact:
-        """The deviation of an output: to `variance` are added those of its float32 sum and of the output's rounding."""
+        """The deviation of an output: the root of `variance` + the variances of its float32 sum and of its rounding."""
         sums = scale * (a @ b)
         whole = variance + sum_variance(scale**2 * (np.square(a) @ np.square(b)), sums, len(b))
         deviation: Exact = np.sqrt(whole + np.square(ulp(sums, self.dtype)) / 12)

@@ -41,13 +41,12 @@ class Attention(Operator, Recipes):
     Arrays: q and output `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads,
     kv_sequence, head_dim]`. The batch axis is absent if batch is 1. The head axis is absent if batch, heads and
     kv_heads are 1: the plain contest's arrays are `[sequence, head_dim]`.
-    Query head h reads key/value head h // (heads // kv_heads). Causal is aligned at the end:
+    Query head h reads key/value head h // (heads // kv_heads). A causal mask is aligned at the end:
     query i sees the keys j <= p, p = i + kv_sequence - sequence. With a `window` it sees only the last `window` of
-    these: j > p - window. `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap). With
-    `segments`, at most that many sequences are packed: the input segment_ids `[batch, sequence]` (int32, ascending;
-    without the batch axis as above) gives the sequence of each position, and a query sees only keys of its own
-    sequence. Such a problem is timed with balanced and with skewed lengths (see `group_sizes`); its latency is the mean
-    of both.
+    these: j > p - window. `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap). With `segments`,
+    up to `segments` sequences are packed: the input segment_ids `[batch, sequence]` (int32, ascending; without the
+    batch axis as above) gives the sequence of each position, and a query sees only keys of its own sequence. Such a
+    problem is timed with balanced and with skewed lengths (see `group_sizes`); its latency is the mean of both.
 
     kv_heads None: as many as heads. kv_sequence None: as long as sequence. scale None:
     1 / sqrt(head_dim). Raises UsageError `bad-problem` for a combination that does not exist.
@@ -71,7 +70,7 @@ class Attention(Operator, Recipes):
     scale: float = None  # type: ignore[assignment]  # filled in on construction
     window: int | None = None
     soft_cap: float | None = None
-    # Enough sequences that one is empty, one the first, one the last, and one in between.
+    # Enough sequences for an empty one, the first, the last, and one in between.
     segments: int | None = field(default=None, metadata=axis(few=4))
 
     def __post_init__(self) -> None:

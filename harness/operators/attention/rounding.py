@@ -149,7 +149,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     of_queries: Exact | float = 0.0
     if exact:
         of_queries = relative**2 * _moved_by_queries(piece, weights, slopes, output, scale)
-        # A deviation that chance explains is no sign that the first order fails.
+        # An error that chance explains does not show that the first-order estimate fails.
         turned = _with_scaled_queries(piece, output, scale, soft_cap, dtype)
         of_queries = np.where(turned > _BY_CHANCE**2 * of_queries, turned, of_queries)
     else:

@@ -143,13 +143,13 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     rises: steps and ramps that begin in each octave of the keys.
     creeps: scores that rise evenly along the keys, by 8 for some queries down to 0.01 for others, with little
     noise: a running maximum that is updated too late is late in every block.
-    sinks: single keys and few keys, some at a place of their own for each query, some common to all.
+    sinks: single keys and few keys, some at a different place for each query, some at one place for all.
     absorbs: the first key and one near the end outweigh all others, for neighbouring queries alike. The others still
     count, so that a kernel that skips blocks with small weights too early is caught.
     shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
     far: all scores of a query have up to +/-2^15 in common, which moves no weight. The largest lies halfway between two
-    numbers of bfloat16, so that a running maximum kept in bfloat16 moves by their distance (128 from 2^14 on), and exp
-    of that far below is 0.
+    numbers of bfloat16, so that a running maximum kept in bfloat16 moves by their distance (128 from 2^14 on), and
+    exp(-128) is 0.
     ties: few distinct keys.
     scales: rows, channels, columns and keys of different scales; some queries are zero.
     mixture: up to eight fields of rises, sinks and shares, at any scales, now and then with ties.

@@ -137,8 +137,8 @@ class CrossEntropy(Operator, Borrowed):
         logits between 0 and -3, and seven of eight labels are one of them. pointed: one word of each row, anywhere or
         next to a border of a block, outweighs all others, and every second label is that word. rising: logits rise from
         word to word, so that a maximum of those so far changes in every block. flat: every second row of X is zero, so
-        that all words are alike; all labels are the same word. deep: no logit is near zero, and those of every second
-        row are far below it. far-values, cancelling, drawn: as in a Matmul. composite: all but the last three, by row.
+        that all words are alike; all labels are the same word. deep: all logits are far below zero, and in every second
+        row even farther. far-values, cancelling, drawn: as in a Matmul. composite: all but the last three, by row.
         """
         is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
         if not is_lent and family not in (*_OWN, "composite"):
@@ -209,8 +209,8 @@ class CrossEntropy(Operator, Borrowed):
     ) -> None:
         """Moves all logits of `deep` rows far below zero, and lets those of `rising` rows rise from word to word.
 
-        Both add a multiple of a vector of +/-2^e to the rows: the `common` one, or one whose product with the words
-        rises from 0 to its own square.
+        Both add a multiple of a vector of +/-2^e to the rows: `common`, or a vector whose product with the words rises
+        from 0 to the vector's own square.
         """
         square = np.square(common).sum()
         deep = np.flatnonzero(kinds == "deep")

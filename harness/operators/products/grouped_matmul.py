@@ -41,7 +41,7 @@ class GroupedMatmul(Operator, space.Borrowed):
     # The most multiply-adds that one check computes for its rows, each four times: two seconds on one core.
     checked = 5 << 30
     m: int = field(metadata=axis(is_uneven=True))
-    # Enough groups that one is empty, one the first, one the last, and one in between.
+    # Enough groups for an empty one, the first, the last, and one in between.
     groups: int = field(metadata=axis(few=4, fewer=3))
     k: int = field(metadata=axis(is_uneven=True))
     n: int = field(metadata=axis())

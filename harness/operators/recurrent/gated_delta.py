@@ -25,7 +25,7 @@ _GATES = {
 # overflows float32. In some columns, runs of this many such steps alternate with runs of steps that hardly decay.
 _STEEP, _STRETCH = "steep", 32
 _FASTEST = 8.0
-# The decay of all steps together in columns that hardly decay, as powers of two in the exponent of e.
+# The range of p: in columns that hardly decay, all steps together decay by e^-(2^p).
 _SLOW = (-2.0, 1.0)
 # The families in which some rows of each input are zero, as padding makes them; the share of such rows, and the fewest
 # steps of a block of zeros.

@@ -72,5 +72,7 @@ def _spilling(shares: CycleShares, scores: str, *, full: bool) -> Iterator[Words
     lines = shares.spill_lines[: 3 if full else 2]
     where = ", ".join(f"{line.name} {percent(line.fraction, 0)}" for line in lines)
     cost = f"at least {percent(shares.spill_fraction)} of the cycles"
+    if shares.spill_fraction < _LEAST_PRINTED:
+        cost = "nearly all in bundles with other work"
     most = "most" if sum(line.fraction for line in lines) > 0.5 else "the largest parts"
     yield named("Simulated spilling", f"{f'{moved}; ' if full else ''}{cost}; {most} at {where}{scores}")

@@ -5,7 +5,7 @@ from harness.advice.rules.registers import computed_scores
 from harness.advice.rules.rule import LEVERS, ROOFLINE, SCALING_BOOK, UTILISATION, RuleCase, rule
 from harness.judge.simulate.machine import machine_of
 from harness.records.cycle_breakdown import TRANSPOSED_PUSH
-from harness.units import count, percent
+from harness.units import count, decimal, percent
 
 # Best published plain matmul on v5e: 8192 cubed in 6.05 ms is 92 % of peak (JAX's Pallas documentation).
 SATURATED_MXU = 0.92
@@ -142,7 +142,14 @@ def half_filled(seen: Observed) -> RuleCase | None:
     # already, the excess is half of that.
     if executed and least and executed / least < 1 + 0.75 * (1 / filled - 1):
         return None
-    done = f"; the matmuls executed {executed / least:.1f}x the FLOPs that scores need" if executed and least else ""
+    # Exponentials count the scores, and a masked score may have none: two forms of one kernel differ in `least`.
+    useful = seen.evidence.problem.work.matmul_flops
+    done = ""
+    if executed and useful:
+        done = (
+            f"; counted at the unit's full width, the matmuls executed {decimal(executed, 'FLOP')}, "
+            f"{executed / useful:.1f}x the useful {decimal(useful, 'FLOP')}"
+        )
     return RuleCase(
         observation=f"head_dim {wide} fills {percent(filled, 0)} of a {size} x {size} matrix unit of the "
         f"{seen.report.chip}{done}, so util cannot exceed about {percent(filled, 0)} in this form {seen.label}",

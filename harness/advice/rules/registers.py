@@ -123,7 +123,10 @@ def spills(seen: Observed) -> RuleCase | None:
     few = shares is not None and shares.spill_fraction < _FEW_BUNDLES
     if few and not seen.is_attention and seen.share(run.dma_wait_cycles) > _SOME_WAITING:
         return None
-    cost = f"; they take at least {percent(shares.spill_fraction)} of the cycles" if shares else ""
+    # Spills that share their bundles with other work take no cycle of their own.
+    share = percent(shares.spill_fraction) if shares else ""
+    of_their_own = f"they take at least {share} of the cycles" if shares and shares.spill_fraction >= 0.0005 else ""
+    cost = f"; {of_their_own or 'nearly all share bundles with other work'}" if shares else ""
     observation = (
         f"{count(run.executed_spills)} register spills and {count(run.executed_fills)} fills executed, "
         f"{rate:.2f} per cycle{cost} {seen.simulated}"

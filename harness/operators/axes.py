@@ -130,7 +130,7 @@ class Operator(ABC):
         return self._axes[name].shortest
 
     def following(self, small: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields that follow from those of a smaller shape of this problem."""
+        """The fields of a smaller shape of this problem that follow from its other fields, `small`."""
         return {}
 
     @property

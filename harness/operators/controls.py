@@ -122,7 +122,7 @@ def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
         yield "the mean of all rows in each", mean
         yield "the first block repeated", first_block
     for place, array in enumerate(problem.statement().inputs):
-        # A kernel that does nothing cannot pass on an input that must reach other chips.
+        # A null kernel cannot return an input that would have to reach other chips.
         if all(_kind(array) == _kind(output) for output in outputs):
             yield f"the input {array.name} passed on", _passed_on(place, len(outputs))
 

@@ -1,4 +1,4 @@
-"""Checks of a problem's fields, which refuse invalid values with the field's name and what was expected."""
+"""Checks of a problem's fields, which refuse invalid values with the field's name and the expectation."""
 
 import math
 from collections.abc import Sequence

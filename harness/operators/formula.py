@@ -34,7 +34,7 @@ _SURE = 40.0
 _FACTORS = {"small": 2.0**-8, "large": 2.0**5}
 _OFFSET = 24.0
 _SPIKE, _SPIKES = 2.0**6, 4
-# The share of columns that lie far from zero in all rows, and the share of elements in a run that differ from the rest.
+# The share of columns that lie far from zero in all rows, and the share of a run's elements that differ from the run.
 _FAR_SHARE, _RARE = 0.25, 0.1
 # The number of different rows without noise: a prime, so that blocks of rows differ.
 _PLAIN_ROWS = 61
@@ -167,7 +167,7 @@ class Formula(Operator, textures.Textured):
         - plain: rows of zeros, of one number, of one number except in one element, of whole numbers and of halves, the
           same in all inputs of one shape. Integers that are data have long runs of the least number, the largest, 0 and
           a few others.
-        - near-rows: half of the rows of each input equal rows of an earlier input, the others nearly do.
+        - near-rows: half of the rows of each input equal rows of an earlier input, the other rows nearly do.
         - composite: all of these, by row.
 
         Each input of floats is then put into its `domain`.

@@ -22,8 +22,8 @@ _ONE_ULP = float(np.finfo(np.float32).eps) / 3**0.5
 class Noisy(np.ndarray):
     """A float64 array in which every operation errs at random, as much as the same operation does in float32.
 
-    Sums and products of matrices err as `sum_variance` says, whatever the order in which they are added up. Functions
-    that only move numbers, such as `np.where`, add no error. The errors follow from `random` alone.
+    Sums and products of matrices err as `sum_variance` says, for any order of addition. Functions that only move
+    numbers, such as `np.where`, add no error. The errors follow from `random` alone.
     """
 
     random: np.random.Generator | None

@@ -20,7 +20,7 @@ def normal(random: np.random.Generator, rows: int, columns: int) -> NDArray[np.f
         return random.standard_normal((rows, columns), dtype=np.float32)
     pool = random.standard_normal(max(POOL, 8 * columns), dtype=np.float32)
     stretches: NDArray[Any] = np.lib.stride_tricks.sliding_window_view(pool, columns)
-    # No two rows begin at the same place, as long as there are enough places.
+    # Rows begin at different places if there are enough places.
     places = random.choice(len(stretches), rows, replace=rows > len(stretches))
     values: NDArray[np.float32] = stretches[places]
     return values

@@ -1,4 +1,4 @@
-"""Probes of what outputs depend on: if a part of the inputs changes, some elements must move and others must stay."""
+"""Probes of the outputs' dependence: if a part of the inputs changes, some elements must move, others must stay."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -217,7 +217,7 @@ def errors(
 
 
 def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors) -> Errors:
-    """These errors with the exact model of rounding in rows that are outside their tolerance, if such rows are few.
+    """These errors, with the exact model of rounding in rows outside their tolerance if these rows are few.
 
     `columns` are those of this output among all. Refining ends with the first row that stays outside its tolerance. If
     only the root mean square is outside, rows are refined in order of their errors, the largest first, until the root
@@ -257,7 +257,7 @@ def check(
     mode: Mode,
     seed: int,
 ) -> tuple[Check, Failure | None]:
-    """The check of one call's outputs (flat, in order; a bare array is one output) and, unless it passed, a Failure.
+    """The check of one call's outputs (flat, in order; a bare array is one output) and, if it failed, a Failure.
 
     Kinds: `wrong-structure`, `wrong-shape`, `wrong-dtype` and `non-finite`, which end the check; `wrong-result`,
     `wrong-state`.

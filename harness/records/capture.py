@@ -11,7 +11,7 @@ Platform: TypeAlias = Literal["tpu", "gpu", "cpu"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One HLO operation of one program, however often it ran.
+    """One HLO operation of one program, for all of its runs.
 
     - `name`: the instruction's name (`fusion.3`).
     - `text`: its HLO text, if the capture has it.

@@ -106,7 +106,7 @@ class Dots:
 
     Each is `batch` products of [rows, summed] x [summed, columns]; a size is 0 if the text does not give it. `part` is
     the pass of a training step that they belong to, "" if not known. `weights` is the side of the operand that is
-    a weight, `weights_stored` the type in which the program gets this weight; both are "" if neither operand is one.
+    a weight, `weights_stored` the type in which the program gets this weight; both are "" if no operand is a weight.
     """
 
     module: str

@@ -60,7 +60,7 @@ class Certificate:
 class Check:
     """One correctness check: the candidate's error, that of an honest computation in the problem's dtype, and a limit.
 
-    `error` is the candidate's error against float64, `honest_error` that of the honest computation on the same inputs,
+    `error` is the candidate's error against float64, `honest_error` the honest computation's error on the same inputs,
     `tolerance` the largest `error` that passes; all three in units of the output, and None if nothing could be compared
     (wrong structure, shape or dtype, non-finite output). `criterion` names the kind of error: the worst element's
     error, or the root mean square over all elements; the criterion nearer to its limit is recorded. `elements` is the
@@ -224,8 +224,8 @@ class Simulation:
     restored from VMEM, in executed slots. `unknown` names what the simulator did not understand; there is no latency if
     control flow depends on it. `executed_steps` counts the grid steps that really ran, over all kernels; None if the
     schedule does not tell. `mxu_flops` are the FLOPs of the executed matmul instructions on whole MXU arrays, useful or
-    not. If two cores share the work, cycles, op times and `breakdown` are those of the core that ends last; everything
-    else is the chip's. `as_profiled_seconds` is only in old records: an estimate of the time that a device profile
+    not. If two cores share the work, cycles, op times and `breakdown` are those of the core that ends last; all other
+    fields are the chip's. `as_profiled_seconds` is only in old records: an estimate of the time that a device profile
     shows.
 
     `relative_uncertainty` is the uncertainty of the ratio of this time to another program's time on the same chip: one

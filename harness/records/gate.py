@@ -17,8 +17,8 @@ PrepareState = Literal["same", "touched", "new"]
 class GatedContest:
     """One contest that the change touches: its folder in the repository, and the change's effect on it.
 
-    `prepare` says under which prepare.py both sides are judged. `comparison` is None if there is only one side.
-    `seconds` is the simulated time after the change, None if it is unknown or the chip has no simulator.
+    `prepare` states the origin of the prepare.py under which both sides are judged. `comparison` is None if there is
+    only one side. `seconds` is the simulated time after the change, None if it is unknown or the chip has no simulator.
     """
 
     contest: str

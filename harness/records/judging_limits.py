@@ -24,7 +24,7 @@ class Policy:
     profiled_calls: int = 3
     # Samples of a program that is timed on its own, against no champion.
     measured_pairs: int = 30
-    # If False, children may do what the user may, as on a Linux without Landlock and seccomp.
+    # If False, children have the user's permissions, as on a Linux without Landlock and seccomp.
     is_confined: bool = True
     # A paired benchmark is looked at after these numbers of pairs. It ends with a decision, after the last look, or
     # before a batch that would exceed `paired_seconds` in all. Each look costs certainty. If each number is twice the

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-# Name of the judged function in kernel.py, unless a suite names another.
+# Default name of the judged function in kernel.py; a suite may name another function.
 KERNEL = "kernel_fn"
 Parameter = str | int | float | bool
 _TABLES = ("int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -80,8 +80,8 @@ class Statement:
     fraction by which each member's time may increase. The suite itself has no inputs and outputs, and its work is the
     weighted geometric mean of its members' work.
 
-    `mesh` has the axes, with their sizes, of the chips that one call runs on; arrays are those of all chips together,
-    `work` is that of one chip.
+    `mesh` has the axes, with their sizes, of the chips that one call runs on; arrays span all chips together, `work` is
+    for one chip.
     """
 
     operation: str

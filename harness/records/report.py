@@ -37,7 +37,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """A suggestion: what was observed, the rule behind it, one concrete change and its possible gain.
+    """A suggestion: the observation, the rule behind it, one concrete change and its possible gain.
 
     `rule` is the name of the rule, `because` its sentence and `rule_source` its publication. `kind` is the kind of
     change (advice/kernel_changes.py), "" if the advice is to change nothing. `gain` is the fraction of the time that
@@ -144,8 +144,8 @@ class Report:
 
     `hbm_bytes` are actual bytes with re-reads; `traffic_source` names where they come from. Everything that needs a
     latency is None without a latency. For a suite, times and rates are weighted geometric means; figures for which a
-    mean has no meaning (regime, gap, counters) are in `members` alone. `hints` are filled in documents only: elsewhere
-    advice is separate.
+    mean has no meaning (regime, gap, counters) are in `members` alone. `hints` are filled in documents only; other
+    reports have their advice beside them.
     """
 
     chip: str
@@ -190,7 +190,7 @@ class Row:
     - `commit` is the branch commit of an accept, the log commit of anything else (empty: only its file in
       `experiments/` is known here). `time_ratio` is against the champion of the attempt's time.
     - `key` is the whole key behind `key_digest`, which stands for the timing key. `is_on_branch` is False for an accept
-      in the log that no branch here holds, None if that does not apply or is not known.
+      in the log that no branch here holds, None if inapplicable or unknown.
     - `revokes` are the attempts that lost their title in a `revoke`, `holder` is the attempt that got it.
     - `members` are the names of a suite's members and their times.
     - `looked_at` is the number of programs from which the sweep chose this one; 0: no sweep, None: an older record.

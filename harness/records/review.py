@@ -8,7 +8,7 @@ from harness.records.verdict import Change, Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something in a ledger that does not agree with the rest of it. `kind` is stable for programs."""
+    """A disagreement between parts of a ledger. `kind` is stable for programs."""
 
     kind: str
     where: str

@@ -9,7 +9,7 @@ from harness.records.report import Hint
 from harness.records.verdict import Outcome
 
 Setting = tuple[str, str]
-# The kinds of change: advice/kernel_changes.py tells them apart, and says what each means.
+# The kinds of change; advice/kernel_changes.py defines and distinguishes them.
 ChangeKind = Literal["constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"]
 Advised = Literal["baseline", "go on", "change the kind of idea", "stop"]
 Why = Literal["no champion", "room left", "floor reached", "plateau", "same kinds", "no latency"]
@@ -20,7 +20,7 @@ class SearchChampion:
     """The champion at its newest attempt; `seconds` is its latency on `chip`, by `source`.
 
     `won_by` is the attempt that won the title with this program, and `hypothesis` is that attempt's; later attempts
-    only checked the program again. `is_present_key`: the time is that of the present timing key.
+    only checked the program again. `is_present_key`: the time was taken under the present timing key.
     """
 
     attempt: int

@@ -10,7 +10,7 @@ Origin: TypeAlias = Literal["measured", "measured cpu", "simulated", "predicted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column: `name` is its key in JSON, with the unit last (`self_seconds`); `title` is what people read.
+    """One column: `name` is its key in JSON, with the unit last (`self_seconds`); `title` is the heading for people.
 
     `unit` is the unit of the values, in SI base units; printing scales them and adds a prefix. `is_whole`: the words in
     this column are never cut, however narrow the page, because people type them or act on them.

@@ -54,7 +54,7 @@ class PairedBenchmark:
     """Champion and candidate timed in turn in one process: raw seconds per call, paired by round, in order.
 
     `control_seconds` is the A/A control: the champion loaded a second time, with its own slot in each round; empty in
-    records older than the control. `looks` is how often the samples were looked at until there was a decision.
+    records older than the control. `looks` is the number of looks at the samples until the decision.
     """
 
     champion_seconds: tuple[float, ...]

@@ -57,8 +57,8 @@ class Factors:
 class Answer:
     """The module's time on the scaled machine, and its ratio to the time on the real machine (new / old).
 
-    With several timing inputs, both are means over the inputs. `parts` has the ratio of each timing input, if there are
-    several, and of each operation with a notable share of the time, if there are several, by name.
+    With several timing inputs, both are means over the inputs. `parts` has, by name, the ratios of the timing inputs
+    and of the operations with a notable share of the time, in each case only if there are several.
     """
 
     scale: Factors

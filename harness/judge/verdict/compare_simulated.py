@@ -1,7 +1,7 @@
 """The ruling on two simulated times: a gain must be large enough, and exceed the simulator's uncertainty.
 
 The same program always takes the same simulated time, so trying again involves no luck and narrows no interval. The
-only uncertainty is whether hardware agrees. The simulator's errors are those of its model (a latency, a queue, a
+only uncertainty is whether hardware agrees. The simulator's errors are errors of its model (a latency, a queue, a
 clock). Two programs share most of these errors. The rest comes from the differences between the programs, and is zero
 for equal schedules. Suppose that the error of a pair were a fraction c of the change plus a floor f. Then the sign of a
 change g would be known to k deviations if g >= k (c g + f), that is if g >= k f / (1 - k c). The part c g would only

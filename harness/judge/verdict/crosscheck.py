@@ -24,7 +24,7 @@ def failure(evidence: Evidence) -> Failure | None:
     passed the checks needs them. The trace's own exponentials are the most that are required, because a kernel may
     compute them in another way. Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes
     for float32 only add work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has
-    less arithmetic than the useful matmul FLOPs, because it then has loops of unknown trip count.
+    less arithmetic than the useful matmul FLOPs, because such a trace has loops of unknown trip count.
     """
     trace = evidence.trace
     if trace is None:

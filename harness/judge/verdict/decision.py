@@ -155,7 +155,7 @@ def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
 
 
 def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
-    """A sentence on a gain of the host's time, for a verdict without a gain of the device's; empty if there is none."""
+    """A sentence on a gain in host time, for a verdict without a gain in device time; empty without a gain."""
     if paired.clock != "device" or candidate.samples is None or champion.samples is None:
         return ""
     old, new = champion.samples.host_seconds, candidate.samples.host_seconds

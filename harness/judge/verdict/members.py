@@ -40,7 +40,7 @@ def losing(suite: Statement, members: Iterable[MemberTimes]) -> tuple[MemberTime
 
 
 def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tuple[str, ...]:
-    """A sentence on each member that `losing` returns; `under` says what was simulated."""
+    """A sentence on each member that `losing` returns; `under` names the simulated machine in words."""
     sentences = []
     for member in losing(suite, members):
         if member.time_ratio is None:

@@ -44,10 +44,10 @@ def failure(evidence: Evidence) -> Failure | None:
 
 
 def doubts(evidence: Evidence) -> tuple[str, ...]:
-    """Reasons why it is unknown whether the program runs to its end and does what was checked; empty if it is known.
+    """Reasons to doubt that the program runs to its end and computes the checked result; empty if there are none.
 
-    The interpreter looks for races as well, and a race there fails the attempt. If only the schedule has a race, the
-    simulator or the interpreter is wrong.
+    The interpreter looks for races as well, and a race in its run fails the attempt. If only the schedule has a race,
+    the simulator or the interpreter is wrong.
     """
     expected: dict[OffenceKind, str] = {
         "check-unknown": "the simulator cannot tell whether the chip halts: {}",

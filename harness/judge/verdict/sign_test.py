@@ -66,7 +66,7 @@ def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -
 def _rank(pairs: int, error: float) -> int:
     """The largest r for which the r-th smallest of `pairs` ratios exceeds the true median with chance `error` at most.
 
-    That happens when fewer than r pairs, each a fair coin, fall below the true median. 0: there is no such r.
+    This happens if fewer than r pairs, each a fair coin, fall below the true median. 0 if no r qualifies.
     """
     # Importing scipy.special takes half a second, and only measured verdicts need it.
     from scipy import special

@@ -80,7 +80,7 @@ class AttentionBackward(Operator, Recipes):
     """dq, dk, dv of `heads` heads of softmax(scale Q K^T) V over `kv_heads` shared key/value heads, from its residuals.
 
     q, o, do and dq are `[heads, sequence, head_dim]` in `dtype`, k, v, dk and dv `[kv_heads, sequence, head_dim]`, lse
-    `[heads, sequence]` float32; the head axis is absent where there is one head. Query head h reads key/value head
+    `[heads, sequence]` float32; the head axis is absent if there is one head. Query head h reads key/value head
     h // (heads // kv_heads), whose dk and dv are sums over all heads that read it. o is the forward's rounded output,
     lse the logarithm of each row's sum of exponentials. With s = scale q k^T, p = exp(s - lse), dp = do v^T and delta =
     sum(o do) over head_dim, from the input o:  ds = p (dp - delta), dq = scale ds k, dk = scale ds^T q, dv = p^T do.

@@ -216,7 +216,7 @@ class _Drawn:
             yield range(first, rows.stop, COMPOSITE_PERIOD)
 
     def _region(self, array: int, head: int, positions: range, columns: range, factor: float) -> Region:
-        """The part of one head of q, k or v in the array's own axes; those of size one are absent, as in Attention."""
+        """The part of one head of q, k or v in the array's own axes; axes of size one are absent, as in Attention."""
         shape = self._shape
         heads = shape.heads if array == _Q else shape.kv_heads
         entry, head_index = divmod(head, heads)

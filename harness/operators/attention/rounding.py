@@ -1,6 +1,6 @@
 """The effect of rounding on attention: the exact weights of some rows, and the outputs' variances to first order.
 
-The factors between a deviation and the tolerance are those of all operators: operators/tolerance.py.
+The factors between a deviation and the tolerance are the same for all operators: operators/tolerance.py.
 """
 
 import math
@@ -253,8 +253,8 @@ def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
 def _moving_borders(weights: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Borders of blocks `[borders]`; `[rows, borders]`, True if the row's maximum differs between a border's sides.
 
-    A row's weights are rounded alike on both sides, unless one side lacks the row's largest score: weights on that side
-    are first computed relative to a smaller maximum, whichever side it is.
+    If one side lacks the row's largest score, weights on that side are first computed relative to a smaller maximum.
+    Otherwise the row's weights are rounded alike on both sides.
     """
     borders = np.arange(_SMALLEST_BLOCK, weights.shape[1], _SMALLEST_BLOCK)
     before = np.maximum.accumulate(weights, axis=1)[:, borders - 1]

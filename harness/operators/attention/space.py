@@ -78,7 +78,7 @@ class Recipe:
     different; the others repeat them, and with `repeats_values` their values too. `channels` channels of the keys are
     `channel_factor` times as large. Values are N(c, s^2), with different c of up to `offset` and s = e^(-spread u) in
     each column; the values of each key are multiplied by e^(-key_spread u). A share `empty_columns` of the values'
-    columns is 0, as padding makes them, and so are a share `empty_keys` of the keys and the values of these. With
+    columns is 0, as padding makes them, and so are a share `empty_keys` of the keys and the values of these keys. With
     `empty_queries`, that share of the queries and a block of them are 0 (`inputs.empty_queries`).
     """
 
@@ -352,7 +352,7 @@ def build(
         if field.course == "needle":
             _aim(shape, q, plain, strength * np.float32(field.logit), random)
             continue
-        # Queries and keys each get the square root of the logit, so that neither is larger than it has to be.
+        # Queries and keys each get the square root of the logit, so that both are as small as possible.
         size = np.float32(np.sqrt(abs(field.logit) / shape.scale))
         k += size * _course(field, keys[:3], random)[..., None] * directions[:, number]
         q += size * np.float32(np.sign(field.logit)) * strength[..., None] * directions[:, number]

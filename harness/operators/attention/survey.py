@@ -51,7 +51,7 @@ def errors(
 ) -> tuple[Exact, Exact]:
     """`[rows, checksums]` each: the errors of these rows, and their variances for a relative rounding of 1.
 
-    `weighed` are the checksums of the values, `got` those of the output.
+    `weighed` are the checksums of the values, `got` the checksums of the output.
     """
     low, high = (0, len(piece.k)) if piece.seen is None else (int(piece.seen[0].min()), int(piece.seen[1].max()))
     queries = piece.q * np.float32(scale)

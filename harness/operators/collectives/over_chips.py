@@ -38,7 +38,7 @@ class OverChips(Operator):
             )
 
     def over_chips(self, whole: Statement, splits: Sequence[Split]) -> Statement:
-        """The statement `whole` over all chips: `splits` are those of its inputs, then of its outputs."""
+        """The statement `whole` over all chips: `splits` lists the splits of its inputs, then of its outputs."""
         arrays = [
             replace(array, split=split) for array, split in zip((*whole.inputs, *whole.outputs), splits, strict=True)
         ]

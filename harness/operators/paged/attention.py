@@ -149,7 +149,7 @@ class PagedAttention(Operator, Borrowed):
 
     @property
     def _kinds(self) -> tuple[str, ...]:
-        """The kinds of tables; without tokens every sequence has one query, so those of ragged batches are left out."""
+        """The kinds of tables. Without tokens each sequence has one query, so kinds of ragged batches are left out."""
         return tuple(kind for kind in paged_tables.KINDS if self.tokens is not None or kind not in paged_tables.RAGGED)
 
     def work(self) -> Work:
@@ -315,7 +315,7 @@ class PagedAttention(Operator, Borrowed):
 
     @property
     def lender(self) -> Attention:
-        """The Attention whose recipes the values of each sequence follow, whatever its length."""
+        """The Attention whose recipes the values of each sequence follow, for any length of the sequence."""
         return self._attention(1, self._room.longest)
 
     def recipe(self, family: str, seed: int) -> str:

@@ -78,7 +78,7 @@ class Sequence:
 
     @property
     def history(self) -> int:
-        """The number of keys before that of the first query."""
+        """The number of keys before the first query's key."""
         return self.length - len(self.tokens)
 
     def slots(self, page_size: int) -> tuple[Ints, NDArray[np.int64]]:

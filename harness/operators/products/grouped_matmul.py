@@ -48,7 +48,7 @@ class GroupedMatmul(Operator, space.Borrowed):
     dtype: str = "bfloat16"
 
     def work(self) -> Work:
-        """The useful work of one call, whatever the sizes: 2 FLOPs per multiply-add.
+        """The useful work of one call, for any sizes: 2 FLOPs per multiply-add.
 
         LHS and the sizes are read once, OUT is written once, and the matrices of groups that have rows are read once;
         the number of these matrices is the mean over the timed calls.
@@ -140,7 +140,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         )
 
     def _own_matrix(self, family: str, seed: int) -> Probe:
-        """A probe that negates different columns of each group's matrix: the group's rows move there, nowhere else."""
+        """A probe that negates different columns of each group's matrix: the group's rows move in these only."""
         sizes = self._group_sizes(family, seed)
         count = min(self.groups, self.n)
         columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
@@ -174,9 +174,9 @@ class GroupedMatmul(Operator, space.Borrowed):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
 
-        An element is a sum over k as in a Matmul, whatever its group: rows of other groups in its tile add nothing,
-        because their terms are masked. So its variance is that of the output's own rounding, ulp(out)^2 / 12, plus that
-        of the float32 sum over k (`product_deviation`).
+        An element is a sum over k as in a Matmul, for any group: rows of other groups in its tile add nothing, because
+        their terms are masked. So its variance is ulp(out)^2 / 12, from the output's rounding, plus the variance of the
+        float32 sum over k (`product_deviation`).
         """
         return self._by_group(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
 

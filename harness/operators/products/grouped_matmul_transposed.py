@@ -32,7 +32,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
     """
 
     def work(self) -> Work:
-        """The useful work of one call, whatever the sizes: 2 FLOPs per multiply-add; each array moved once."""
+        """The useful work of one call, for any sizes: 2 FLOPs per multiply-add; each array moved once."""
         elements = self.m * (self.k + self.n) + self.groups * self.k * self.n
         return Work(
             matmul_flops=2 * self.m * self.n * self.k,
@@ -111,7 +111,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return probe(name, family, [region for region in regions if region.ranges[1]], moves, stays)
 
     def _own_rows(self, family: str, seed: int) -> Probe:
-        """A probe that negates different columns of each group's rows of RHS: its matrix moves there, nowhere else."""
+        """A probe that negates different columns of each group's rows of RHS: its matrix moves in these only."""
         count = min(self.groups, self.n)
         columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
         # Neighbouring groups have different columns, in an order that a kernel cannot foresee.

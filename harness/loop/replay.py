@@ -161,7 +161,7 @@ def _differences(attempt: Attempt, key: Key, policy: Policy, problem: Statement)
     differences += [f"policy {name} {old} -> {new}" for name, old, new in _changed(attempt.policy, policy)]
     if key.source != "simulated" and attempt.kind == "experiment":
         differences.append(
-            "the kernel was timed alone, not in turn with the champion's; for a verdict, make an attempt of it (--again)"
+            "the kernel was timed alone, not alternately with the champion's; for a verdict, make an attempt (--again)"
         )
     return tuple(differences)
 

@@ -11,8 +11,8 @@ from harness.advice.kernel_changes import PROGRAM_KINDS, kinds_of_change
 from harness.candidate import Candidate, Settings
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
-from harness.loop.untried_advice import TimedSettings, untried
 from harness.loop.stop_advice import PLATEAU_ATTEMPTS, go_on_or_stop, last_hint
+from harness.loop.untried_advice import TimedSettings, untried
 from harness.records import TITLE_MOVES, Hint, Report, Row, Statement
 from harness.records.search_state import (
     ChangeKind,

@@ -16,8 +16,8 @@ from harness.judge.verdict.roofline import floor_of, impossibilities
 from harness.ledger.paths import place_of
 from harness.loop import refusals
 from harness.loop.search_state import search_state, since_win
-from harness.loop.untried_advice import TimedSettings
 from harness.loop.stop_advice import FLOOR_REACHED
+from harness.loop.untried_advice import TimedSettings
 from harness.operators import AllGatherMatmul
 from harness.records import Edit, Hint, Row, SuiteMember
 from harness.records.search_state import Refusal, SearchState

@@ -131,7 +131,10 @@ def _digest(*parts: str | bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """The options of a table: each row tries at most `trials` settings, in the processes `places`; files go to `folder`."""
+    """The options of a table: each row tries at most `trials` settings, in the processes `places`.
+
+    Files go to `folder`.
+    """
 
     folder: Path
     trials: int

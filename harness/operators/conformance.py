@@ -395,7 +395,7 @@ def _numbers(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
-    """Complaints if honest outputs do not pass, or if wrong ones do."""
+    """Complaints if honest outputs fail or wrong outputs pass."""
     rows = _all_rows(small)
     statement = small.statement()
     hidden = {

@@ -208,7 +208,7 @@ class Formula(Operator, textures.Textured):
     ) -> NDArray[np.float32]:
         rows = normal(random, prod(shape[:-1]), shape[-1])
         family = "normal" if family in self.timed else family
-        # A vector is a single row, for which a composite is the family `normal`.
+        # A vector is a single row: its composite is the family `normal`.
         pattern = turned(self.own_families, seed, len(rows)) if family == "composite" and len(rows) > 1 else (family,)
         kinds = np.array(pattern)[np.arange(len(rows)) % len(pattern)]
         for kind, factor in _FACTORS.items():

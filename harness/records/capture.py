@@ -79,8 +79,7 @@ class Device:
 
     `executions` are the serial line of operations (`XLA Ops`), sorted by start, outer ones before nested ones. On a GPU
     they are the operations of all streams, on a CPU of all threads, which overlap. `asynchronous` are those of the
-    `Async XLA Ops` line, which overlap with `executions`. `waits` are spans in which a TPU's runtime waited before a
-    program.
+    `Async XLA Ops` line, which overlap with `executions`. `waits` are spans in which a TPU waited before a program.
     """
 
     name: str

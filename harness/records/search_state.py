@@ -19,8 +19,8 @@ Why = Literal["no champion", "room left", "floor reached", "plateau", "same kind
 class SearchChampion:
     """The champion at its newest attempt; `seconds` is its latency on `chip`, by `source`.
 
-    `won_by` is the attempt that won the title with this program, and `hypothesis` is that attempt's; later attempts
-    only checked the program again. `is_present_key`: the time was taken under the present timing key.
+    `won_by` is the attempt that won the title with this program, and `hypothesis` is the hypothesis of that attempt;
+    later attempts only checked the program again. `is_present_key`: the time was taken under the present timing key.
     """
 
     attempt: int
@@ -90,8 +90,7 @@ class KindTried:
 class Refusal:
     """An attempt that was refused, with the error's kind and message, because its program or schedule is known.
 
-    `champion` is the attempt that held the title; `lines` are the lines of its files that the refused kernel changed
-    (`kernel.py:18`).
+    `champion` held the title at that time; the refused kernel changed `lines` of its files (`kernel.py:18`).
     """
 
     champion: int

@@ -36,7 +36,7 @@ class Recheck:
 class Losses:
     """Consecutive attempts that were not accepted, with the checks of the champion between them.
 
-    A long table has one line in place of these lines; the first and the last of them are attempts.
+    A long table replaces these lines with a single line. The first and the last of these lines are attempts.
     """
 
     lines: tuple[ScaledRow | Recheck, ...]

@@ -31,7 +31,7 @@ class Title:
 def title_moves(rows: Sequence[Row]) -> tuple[TitleMove, ...]:
     """Every undo and revoke among `rows`, oldest first.
 
-    An undo takes back the newest accept on this branch that still counts, a revoke the attempts that it names.
+    An undo takes back the newest accept on this branch that still counts; a revoke takes back the attempts it names.
     """
     moves: list[TitleMove] = []
     accepts: list[int] = []

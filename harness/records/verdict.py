@@ -163,9 +163,9 @@ class Attempt:
     was no sweep; `looked_at` is the number of programs from which this one was chosen, in this search or an earlier
     one.
 
-    `revocation` is set only in a `revoke`. `champion` is then the attempt that lost its title, `champion_evidence` how
-    it failed, and kernel and evidence are those of the attempt that holds the title now. If no attempt holds it, kernel
-    and evidence are those of the failed champion, and the outcome is `failed`.
+    `revocation` is set only in a `revoke`. `champion` is then the attempt that lost its title, `champion_evidence`
+    shows its failure, and kernel and evidence are those of the attempt that holds the title now. If no attempt holds
+    it, kernel and evidence are those of the failed champion, and the outcome is `failed`.
     """
 
     number: int

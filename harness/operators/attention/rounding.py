@@ -110,12 +110,12 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     - r32^2 head_dim (c_g^2 + s^2 / 3) for a running float32 sum that grows evenly to the row's largest score s, with
       c_g the 2-norm of scale q * k_g.
 
-    Rounding one channel of a query changes all scores of the row together. The part that the keys have in common
-    changes no weight, because sum_g (V_g - W_g o) = 0, and so is subtracted. o and m contain the group itself, which
-    makes V_g - W_g o and k_g - m too small where few keys have all the weight; dividing by 1 - W_g corrects this,
-    exactly if there are two groups. A soft cap multiplies a change of a score by f_k = 1 - tanh^2: f_g k_g takes the
-    place of k_g in the first term, the second is multiplied by f_g^2, and (2 e32 c)^2 is added for the cap's own
-    rounding, c the capped score.
+    Rounding one channel of a query changes all scores of the row together. The common part of these changes is
+    subtracted: it changes no weight, because sum_g (V_g - W_g o) = 0. o and m contain the group itself, which makes V_g
+    - W_g o and k_g - m too small where few keys have all the weight; dividing by 1 - W_g corrects this, exactly if
+    there are two groups. A soft cap multiplies a change of a score by f_k = 1 - tanh^2: f_g k_g takes the place of k_g
+    in the first term, the second is multiplied by f_g^2, and (2 e32 c)^2 is added for the cap's own rounding, c the
+    capped score.
 
     If keys on one side of m have values with a common mean, these sums over keys underestimate the effect of a rounded
     query. If blocks split a group, its probabilities may be rounded in each block relative to a different maximum. This

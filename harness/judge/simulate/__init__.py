@@ -1,4 +1,4 @@
-"""The TPU compiler's final schedule, executed: cycles, stalls, traffic and unit use without a TPU."""
+"""Executes the TPU compiler's final schedule: cycles, stalls, traffic and use of the units, without a TPU."""
 
 from harness.judge.simulate.module import run
 

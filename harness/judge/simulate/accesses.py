@@ -1,4 +1,4 @@
-"""Accesses to vector memory in a schedule: which rows its loads and stores touch, relative to a scalar register."""
+"""Accesses to vector memory in a schedule: the rows that its loads and stores touch, relative to a scalar register."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names
 
-# A schedule with this many allocations is not checked: they lie far apart, and an address has only 32 bits.
+# The number of allocations from which a schedule is not checked: allocations lie far apart, and an address has 32 bits.
 _MOST_ALLOCATIONS = 1000
 # `[vmem:[#allocation5 + $0x38] sm:$0xff]`, `[vmem:[%s12_s10] ss:$2 sm:$0xf]`.
 _PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \+ \$0x([0-9a-f]+))?\]([^\]]*)\]")
@@ -35,7 +35,7 @@ class Access(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touch:
-    """All accesses in a stretch of bundles that are relative to the same value of the same register.
+    """All accesses in a run of bundles that are relative to the same value of the same register.
 
     `low` is the first row accessed, `high` the row after the last. `reads` and `writes` are the rows that are read and
     written, sorted and merged.
@@ -90,7 +90,7 @@ def in_groups(
     under: dict[str | int, list[Access]] = {}
     for index in span:
         for access in by_bundle.get(index, ()):
-            # Without a register, the row shows the allocation.
+            # If an access has no register, its row identifies the allocation.
             start = access.register or access.rows[0][0] // ALLOCATION_SPACING
             if access.predicate:
                 groups.setdefault(index, []).append([access])
@@ -105,7 +105,7 @@ def in_groups(
 
 
 def _moved(schedule: Schedule) -> set[str]:
-    """The allocations whose addresses a scalar operation computes; transfers use no others."""
+    """The allocations whose addresses a scalar operation computes; transfers use only these allocations."""
     made = schedule.ops_where(lambda opcode: opcode[0] != "v" and opcode not in ("sst", "sld"))
     return set(chain.from_iterable(_ALLOCATION.findall(op.text) for _, op in made if "#" in op.text))
 

@@ -11,7 +11,7 @@ from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar_memory import Memory
 from harness.judge.simulate.values import Unknown
 
-# A running program: at a barrier it yields its clock, and is sent the clock of the last core to arrive.
+# A running program. At a barrier it yields its clock and receives the clock of the last core to arrive.
 Steps = Generator[int, int, int]
 # Calls an HLO op: the parameters are its index in `Program.calls`, its arguments, and the clock.
 Call = Callable[[int, "tuple[int | Unknown, ...]", int], Steps]
@@ -35,7 +35,7 @@ class Program:
     - `identity`: in programs of several chips, the addresses of the words in scalar memory that identify the chip and
       the core, by the words' meanings.
 
-    Of the machine's constants, only the number of branch slots affects a program.
+    The only constant of the machine that affects a program is the number of branch slots.
     """
 
     stretches: tuple[Stretch, ...]

@@ -1,4 +1,4 @@
-"""The known words in HBM and in vector memory, by the addresses where operands and results begin."""
+"""The known words in HBM and in vector memory, by the start addresses of operands and results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class Contents:
         return self._at[address]
 
     def handed(self, values: Sequence["int | Unknown"]) -> dict[int, Words]:
-        """The known words at those arguments `values` of a called op that are addresses, by the argument's index."""
+        """By argument index: the known words at each of a called op's argument `values` that is an address."""
         return {
             place: self._at[value]
             for place, value in enumerate(values)

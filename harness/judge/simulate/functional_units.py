@@ -1,11 +1,11 @@
-"""The units that keep an operation longer than one cycle (MXU, XLU, EUP), and the stalls that waiting for them causes.
+"""The units that keep an operation longer than one cycle (MXU, XLU, EUP), and the stalls while bundles wait for them.
 
-A bundle issues in order and as a whole: it stalls until every unit it pushes to is free and every result it pops has
-come out. The compiler removes the empty bundles that these stalls make superfluous, so a count of bundles alone gives
-less time than the units need.
+Bundles issue in order, each as a whole: a bundle stalls until every unit that it pushes to is free and every result
+that it pops has come out. Because of these stalls, the compiler removes empty bundles, so a count of bundles alone
+gives less time than the units need.
 
 `Units` in harness/chips/row.py describes the cycles and latencies; each chip's values are in its file in harness/chips.
-An operation that uses no such unit takes one cycle.
+An operation that uses none of these units takes one cycle.
 """
 
 import re
@@ -23,7 +23,7 @@ class Use:
     """One operation's use of one unit.
 
     The operation issues when `port` is free, or will be free within `early` cycles. It occupies the port for `cycles`,
-    from the cycle at which both this port and the port `behind` are free. `latency` cycles after that cycle, it puts
+    from the cycle at which both this port and the port `behind` are free. `latency` cycles after this start, it puts
     `results` values into `queue`, one every `spacing` cycles, or one into each of `slots`. If `pops`, the operation
     takes one value out of `queue` instead. A queue whose name ends in `]` is an addressed result buffer, and so are all
     slots; the other queues are first in, first out.
@@ -66,7 +66,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class Pass:
-    """A stretch entered in one state: its cycles, the state at its end, and how often it ran.
+    """A stretch entered in one state: its cycles, the state at its end, and the number of its runs.
 
     `stalls` has each stall of one passage: bundle offset within the stretch, cause, cycles.
     """
@@ -77,13 +77,13 @@ class Pass:
     visits: int = 0
 
 
-# At most this many results of a queue are kept: a deeper queue than any hardware FIFO comes from wrongly paired pops.
+# The most results that a queue keeps. A queue deeper than any hardware FIFO is the effect of wrongly paired pops.
 _DEEPEST_QUEUE = 512
 
 # Rows of 8-bit values in one register.
 _NARROW_ROWS = 32
 
-# After this many cycles without an operation every unit of every chip is idle.
+# After this many cycles without an operation, all units are idle on every chip.
 _LONGEST_MEMORY = 1 << 14
 
 _MXU = re.compile(r"mxu\d")
@@ -214,7 +214,7 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
             1 if slots else spacing,
             flops=flops,
             early=early,
-            # Without a queue the latch has already waited for the weights.
+            # If there is no queue, the latch has already waited for the weights.
             behind=weights if early else "",
             slots=slots,
         )
@@ -329,7 +329,7 @@ class Pipes:
         return passed
 
     def later(self, state: int, cycles: int) -> int:
-        """The state after doing nothing for `cycles`."""
+        """The state after `cycles` without an operation."""
         if state == 0 or cycles == 0:
             return state
         cycles = min(cycles, _LONGEST_MEMORY)

@@ -66,7 +66,7 @@ def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None
     for index, executed in enumerate(run.executions):
         alike[executed].append(index)
     alike.pop(0, None)
-    # Many bundles run equally often and serve the same lines: each such group is computed once.
+    # Many bundles run equally often and serve the same lines, so each group of equal bundles is computed once.
     for executed, places in alike.items():
         for shared, times in Counter(sources[index].shared for index in places).items():
             for name, cycles in _shares(executed, shared):

@@ -17,7 +17,7 @@ class Machine:
     hbm_bytes_per_cycle: bandwidth of HBM for one core while all cores run, reads and writes together. Source:
         harness/chips.
     hbm_read_share, hbm_write_share: the shares of that bandwidth that reads and writes reach. CALIBRATED, per chip.
-    transfer_bytes_per_cycle: the most bytes per cycle that a single transfer moves, whatever the bandwidth of HBM.
+    transfer_bytes_per_cycle: the most bytes per cycle that a single transfer moves, at every bandwidth of HBM.
         CALIBRATED.
     granule_bytes: the unit of a transfer's size. Found by comparing transfers with their operands' sizes.
     dma_latency_cycles: from the issue of a transfer from HBM until its flag is raised, without the time for its bytes;
@@ -29,7 +29,7 @@ class Machine:
     matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle: 1 for every 128-wide MXU, 2 for
         256-wide ones. Source: peak = 2 x size^2 x rows x mxus x cores x clock. The compiler issues 16-row matmuls 16 /
         matmul_rows_per_cycle cycles apart.
-    matmul_slowdown: in a stream of matmuls, how long each occupies its unit, divided by how long its rows take.
+    matmul_slowdown: in a stream of matmuls, the time for which each occupies its unit, divided by the time of its rows.
         CALIBRATED, per chip.
     matmul_queue: matmuls that can wait in front of a unit while the core goes on; at the next one the core stalls.
         CALIBRATED, per chip.

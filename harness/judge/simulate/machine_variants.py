@@ -1,7 +1,7 @@
-"""Variations of a chip's nominal machine, in which uncertain constants are moved and uncertain rules are reversed.
+"""Variations of a chip's nominal machine, each with an uncertain constant moved or an uncertain rule reversed.
 
-docs/SIMULATOR.md says where each constant comes from. A gain must exist on all of these machines: see
-judge/verdict/compare_resimulated.py.
+docs/SIMULATOR.md states the origin of each constant. A gain must exist on all of these machines
+(judge/verdict/compare_resimulated.py).
 """
 
 import time
@@ -22,8 +22,8 @@ from harness.judge.simulate.module import mean_seconds, prepare, run_prepared
 from harness.judge.simulate.uncertainty import LINK_WAITS
 from harness.records import NOMINAL, OTHER_WAY
 
-# Constants that were read off the spacing of operations in the compiler's own schedule, with the fields of each. The
-# true values may differ by the factors in `_FACTORS`, because no published time confirms the constants.
+# Constants that were read off the spacing of operations in the compiler's own schedule, each with its fields. No
+# published time confirms these constants, so the true values may differ by the factors in `_FACTORS`.
 _READ_OFF = {
     "matmul_latency_cycles": ("matmul_latency_cycles",),
     "push_cycles, push_transposed_cycles": ("push_cycles", "push_transposed_cycles", "push_float32_transposed_cycles"),
@@ -72,14 +72,14 @@ _OF_UNITS = (
 
 @cache
 def doubts(chip: Chip) -> Mapping[str, Machine]:
-    """The variations of the chip's machine, each under a name that says which constant is changed, and how.
+    """The variations of the chip's machine, each under a name that states the changed constant and the change.
 
     - Fitted constants are moved to the ends of their intervals (`Intervals` of the chip's row).
     - Constants that were read off the compiler's schedules are moved by 20 % up and down.
     - The rules in `_RULES` are reversed.
     - For several chips, the constants of the links are moved too.
-    - The clock is not moved, because it scales all cycles alike. Neither are the published constants: the bandwidth,
-      and the rows that a matrix unit takes in.
+    - The clock is not moved, because it scales all cycles alike. The published constants are not moved either: the
+      bandwidth, and the rows that a matrix unit takes in.
     """
     row, machine = chips.row(chip.name), machine_of(chip)
     calibrated = row.calibrated or Calibrated()

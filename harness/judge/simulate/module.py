@@ -1,4 +1,4 @@
-"""The simulation of one compiled module: the sum of all HLO ops that its top-level program calls."""
+"""Simulates one compiled module: its top-level program and all HLO ops that this program calls."""
 
 import re
 import statistics
@@ -29,7 +29,7 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
 _NO_END = "no known end"
-# The most runs that try different outcomes of decisions that depend on vectors, and the reason if more are needed.
+# The most runs that try other outcomes of decisions that depend on vectors, and the reason if more are needed.
 _MOST_WAYS = 24
 _TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than {_MOST_WAYS} runs can try both ways"
 # The time limit, in seconds on this computer, for the runs of both ways of a branch, because either may have no end.
@@ -121,7 +121,7 @@ def run_module(
     with_lines: bool = True,
     fetched_before: bool = False,
 ) -> Simulation:
-    """The simulation of a dump that has been read, on `machine`, or on the chip's own machine if that is None.
+    """The simulation of a dump that has been read, on `machine` (None: the chip's own machine).
 
     `fetched_before`: see `compile_module`.
     """
@@ -140,7 +140,7 @@ def run_prepared(
     with_lines: bool = True,
     recording: Recording | None = None,
 ) -> Simulation:
-    """The simulation of a prepared module on `machine`, which has as many branch slots as its chip's own machine.
+    """The simulation of a prepared module on `machine`, which must have as many branch slots as the chip's own machine.
 
     `machine` defaults to the chip's own. The first run is recorded in `recording`.
     """
@@ -205,11 +205,11 @@ def _both_ways(
 ) -> list[tuple[CoreRun, ...]]:
     """The run in which code that depends on a vector's contents never runs, and the run in which it always does.
 
-    Whether a condition holds does not show which run is which, because compilers jump over such code as well as into
-    it. The run that executes fewer bundles is the first. Code that needs one condition to hold and another to fail runs
-    in neither of the two runs in which all outcomes are equal. So further runs reverse decisions one by one: first
+    In one run all conditions hold, in the other all fail. Compilers jump over conditional code as well as into it, so
+    the conditions do not tell which run skips the code: the run that executes fewer bundles is the first. Code that
+    needs one condition to hold and another to fail runs in neither. So further runs reverse decisions one by one: first
     those with the same outcome in all runs, then those of the longest and of the shortest run. If there are more
-    decisions than `_MOST_WAYS` runs can reverse, the longest run is returned as one without an end.
+    decisions than `_MOST_WAYS` runs can reverse, the longest run is returned as a run without an end.
     """
     bounds = [GrantedBound(holds=holds) for holds in (False, True)]
     ways = [(bound, run_compiled(compiled, machine, tables, deadline, bound=bound)) for bound in bounds]
@@ -300,7 +300,7 @@ def _ranged(
 def _without_sparse_core(
     prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> tuple[str, tuple[float, float] | None]:
-    """The range in words, and its ends; None for the ends unless both are known."""
+    """The range in words, and its ends; the ends are None if one of them is unknown."""
     bound = GrantedBound(without_sparse_core=True)
     rest = _seconds_taken(run_compiled(prepared.compiled, machine, tables, deadline, bound=bound), machine)
     most = sparse_core.most_seconds(prepared.dump.module, machine)
@@ -325,7 +325,7 @@ def _microseconds(seconds: float) -> str:
 
 
 def _with_uncertainty(simulation: Simulation) -> Simulation:
-    """The simulation with the uncertainty of its time and of time ratios. Reports and verdicts use the same numbers."""
+    """The simulation with the uncertainty of its time and of time ratios, which reports and verdicts use."""
     if simulation.seconds is None or not simulation.cycles:
         return simulation
     calls = sum(op.calls for op in simulation.ops)
@@ -340,7 +340,7 @@ def _with_uncertainty(simulation: Simulation) -> Simulation:
 
 
 def _possible(simulation: Simulation, chip: Chip) -> Simulation:
-    """The simulation; without a latency if it claims more than the chip can do, because then the simulator is wrong."""
+    """The simulation; if it claims more than the chip can do, the simulator is wrong, and the latency is removed."""
     faults = impossibilities(simulation, chip)
     if not faults:
         return simulation
@@ -349,7 +349,7 @@ def _possible(simulation: Simulation, chip: Chip) -> Simulation:
 
 
 def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
-    """Sentences that say what the chip cannot do in the simulated time; empty for a sound simulation."""
+    """Sentences on work that the chip cannot do in the simulated time; empty for a sound simulation."""
     seconds, cycles = simulation.seconds, simulation.cycles
     if seconds is None or cycles is None:
         return ()
@@ -371,7 +371,7 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
         for unit in simulation.units
         if unit.busy_cycles is not None and unit.busy_cycles > cycles
     ]
-    # The dtypes of products are not known here, so the highest peak is the limit. Busy cycles were checked above.
+    # The dtypes of the products are unknown, so the highest peak is the limit. Busy cycles were checked above.
     most = max(chip.peak_flops_per_second(dtype) for dtype in ("bfloat16", "int8", "float8", "int4"))
     if (simulation.mxu_flops or 0) > most * _ROUNDED_PEAK * seconds:
         faults.append(f"{simulation.mxu_flops} FLOPs in {seconds} s are more than the MXUs can do")
@@ -472,7 +472,7 @@ def _op_time(op: OpRun, machine: Machine) -> OpTime:
 
 
 def _steps(runs: list[OpRun]) -> int | None:
-    """Grid steps of all Pallas kernels together; None without a grid. The runs of the loops' exit tests give them."""
+    """Grid steps of all Pallas kernels together, from the counts of the loops' exit tests; None without a grid."""
     steps = [run.steps for run in runs if run.steps is not None]
     return sum(steps) if steps else None
 

@@ -1,7 +1,7 @@
-"""A schedule compiled to one Python function that runs its scalar program and counts how often each stretch runs.
+"""Compiles a schedule to one Python function, which runs the scalar program and counts the runs of each stretch.
 
-The function does no vector work: the time of such work is computed once for each stretch of bundles and each state of
-the units. So a step of a kernel costs about as many Python statements as it has scalar instructions.
+The function does no vector work. The time of vector work is computed once for each stretch of bundles and each state of
+the units, so a step of a kernel costs about as many Python statements as it has scalar instructions.
 """
 
 import re
@@ -53,12 +53,11 @@ _CONSTANT_PREDICATE = re.compile(r" *\((!?[01])\),")
 _NEVER = ("0", "!1")
 _THREAD = re.compile(r"\[thread:[^\]]*\]")
 _REGION = re.compile(r"region(\d+)")
-# The results that a division pushes for later pops, by the division's note: quotient and remainder, or only one of
-# them.
+# The results that a division pushes for later pops (quotient, remainder or both), by the division's note.
 _DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kDiv": ("divided",), "kRem": ("remainder",)}
 
 
-# The index of the operand that says whether a transfer goes to another chip.
+# The index of the operand that states whether a transfer goes to another chip.
 _TO_A_CHIP = 6
 
 
@@ -123,13 +122,13 @@ class _Writer:
         # The numbers of the loads whose words are pushed to the scalar program.
         loads = {id(load) for load in self.pushes.values() if load is not None}
         self.loads = {load: number for number, load in enumerate(sorted(loads))}
-        # On several chips, cores raise each other's flags by number, also within one chip.
+        # In a program of several chips, cores raise each other's flags by number, even within one chip.
         self.meetings = {} if self.on_several_chips else meetings(schedule)
         self.exchanges = frozenset[int]() if self.on_several_chips else exchanges(schedule)
         self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
-        # True if the kernel moves words to or from scalar memory. Then its writes to HBM and VMEM matter, because they
-        # may change known words.
+        # True if the kernel moves words to or from scalar memory: its writes to HBM and VMEM may then change known
+        # words, so they are followed.
         self.reads_tables = schedule.is_kernel and bool(self.loads or schedule.ops_where(_may_move_words))
         looks_at_stores = self.loads or (self.reads_tables and schedule.ops_where(_may_reach_vectors))
         self.stores = {id(op) for _, op in schedule.ops_where(_is_store)} if looks_at_stores else set[int]()
@@ -320,7 +319,7 @@ class _Writer:
                 f"{indent}memory.add_flag({MEETING}, -1); state = later(state, clock - since)",
             ]
         if op.opcode == "vpop.ccrf" or id(op) in self.meetings:
-            # When both cores have met, the other core has also raised this core's flag.
+            # Once both cores have met, the other core has also raised this core's flag.
             signalled = f"; memory.add_flag({values[0]}, 1)" if values else ""
             return [
                 *condition,

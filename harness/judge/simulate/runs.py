@@ -1,4 +1,4 @@
-"""The records of a run of the simulator: how often each bundle ran, and the cause of each cycle without an issue."""
+"""The records of a run of the simulator: the runs of each bundle, and the cause of each cycle without an issue."""
 
 from dataclasses import dataclass
 
@@ -20,8 +20,8 @@ class StallCycles:
 class OpRun:
     """All calls of one HLO op on one core.
 
-    `executions[i]` is how often bundle i ran. `reason` says why the run has no end, or is "". `cycles` counts from each
-    call to its return; those of the top-level program include the ops that it calls.
+    `executions[i]` is the number of runs of bundle i. `reason` says why the run has no end; "" if it has one. `cycles`
+    counts from each call to its return; those of the top-level program include the ops that it calls.
     """
 
     schedule: Schedule

@@ -1,4 +1,4 @@
-"""The scalar instructions as Python expressions: what each opcode of the schedule's scalar program computes."""
+"""The scalar instructions as Python expressions: the effect of each opcode of the schedule's scalar program."""
 
 import re
 from collections.abc import Mapping
@@ -8,19 +8,19 @@ from harness.dumps.llo import Op
 from harness.judge.simulate.values import float_word
 
 # The distance between two allocations in the made-up address space, in the unit of an address (words or rows). It is
-# the number of rows in the largest VMEM. The true addresses are not in the dump, and only comparisons within one
+# the number of rows in the largest VMEM. The dump does not have the true addresses, and only comparisons within one
 # allocation matter. Spilled scalars, of which there can be thousands, lie closer together.
 ALLOCATION_SPACING = 1 << 18
 _SPILL_SPACING = 1 << 8
 _FIRST_SPILL = 1 << 28
-# Operands in HBM lie above the allocations, each at least its own size before the next.
+# Operands in HBM lie above the allocations; the distance to the next operand is at least the operand's size.
 FIRST_OPERAND = 1 << 26
 # Results that do not reuse a parameter's memory lie 64 MiB apart, above the operands, for which 14 GiB are left. Until
 # the results are written, XLA keeps other arrays there, including tables.
 _FIRST_RESULT = 1 << 29
 _RESULT_SPACING = 1 << 21
 _MOST_RESULTS = 1 << 8
-# The reason why a scalar that one core of a chip sends to the other is not known; such scalars are only checks.
+# The reason why a scalar that one core of a chip sends to the other is unknown. These scalars are only checks.
 CROSS_CORE = "a word from the other core"
 
 _SIGNED = "(({0}) + 2147483648 & 4294967295) - 2147483648"
@@ -36,7 +36,7 @@ _TEMPLATES = {
     "sor.u32": "{0} | {1}",
     "sxor.u32": "{0} ^ {1}",
     "sshll.u32": _SIGNED.format("{0} << ({1} & 31)"),
-    # Ones are shifted in: v7x makes a mask of n rows by this operation on 0 and n, where v6e computes (1 << n) - 1.
+    # This operation shifts ones in: v7x applies it to 0 and n for a mask of n rows; v6e computes (1 << n) - 1 instead.
     "sshllo.u32": _SIGNED.format("{0} << ({1} & 31) | (1 << ({1} & 31)) - 1"),
     "sshrl.u32": _SIGNED.format("({0} & 4294967295) >> ({1} & 31)"),
     "sshra.s32": "{0} >> ({1} & 31)",
@@ -93,12 +93,12 @@ class Names:
 
     def __init__(self, flags: Mapping[str, int] | None = None) -> None:
         self.bases: dict[str, int] = {**(flags or {})}
-        # Memory space and address of each operand that the schedule names, by its index.
+        # Memory space and address of each operand that the schedule names, by the operand's index.
         self.operands: dict[int, tuple[str, int]] = {}
         # The indices of the operands that the op writes.
         self.outputs: set[int] = set()
-        # The number of allocations, not counting those of spilled registers. Only a limited number has distinct 32-bit
-        # addresses.
+        # The number of allocations, except those of spilled registers. Distinct 32-bit addresses exist for only so many
+        # allocations.
         self.allocations = 0
         self._next_operand = FIRST_OPERAND
 
@@ -130,8 +130,8 @@ class Names:
         for kind, bits, dimensions in _SHAPE.findall(description):
             elements = 1
             sizes = [int(dimension) for dimension in filter(None, dimensions.split(","))]
-            # Sizes are rounded up to tiles of 8 or 32 rows of 128 elements, so that no array overlaps the next one. No
-            # more room is left, because a program that counts rows of 512 bytes shifts addresses left by four, and the
+            # Sizes are rounded up to tiles of 8 or 32 rows of 128 elements, so that no array overlaps the next one.
+            # There is no further gap: a program that counts rows of 512 bytes shifts addresses left by four, and the
             # result must stay below 2^31.
             is_narrow = bits.isdigit() and int(bits) >= 16 and len(sizes) > 1 and sizes[-2] <= 8
             for place, size in enumerate(reversed(sizes)):
@@ -147,7 +147,7 @@ class Names:
 
 
 def result_places(count: int) -> list[int]:
-    """The addresses at which the results of a program begin, for as many results as there is room for."""
+    """The addresses at which the results of a program begin; fewer than `count` if there is no room for more."""
     return [_FIRST_RESULT + number * _RESULT_SPACING for number in range(min(count, _MOST_RESULTS))]
 
 
@@ -205,7 +205,7 @@ def write_of(op: Op, names: Names) -> Write | None:
         return None
     if name == "sld":
         if op.note:
-            # The note names the word: the number of the core or chip, or another word, which is 0 because the module's
+            # The note names the word: the number of the core or chip, or an offset, which is 0 because the module's
             # constants lie where the program expects them.
             word = _IDENTITY.get(op.note, "0")
             return Write(register, word)

@@ -38,7 +38,7 @@ Arrival = tuple[int, int, str, bool]
 # These bits of a flag's word mark a transfer that one core starts for both cores and that raises the flag on both.
 _BOTH_CORES = 0x6000 << 16
 _CHANGED = "scalar memory that a store at"
-# What is written this far behind a result's address does not belong to the result: scalar programs write less.
+# The largest result that a scalar program writes: words this far behind a result's address belong to something else.
 _LARGEST_RESULT = 1 << 17
 
 
@@ -51,11 +51,11 @@ class Memory:
     - `operands`: the op's operands, with their places and contents.
     - `account`: the account in which the op's waits are booked.
     - `trace`: the recorder of the waits and the transfers.
-    - `runtime`: True for the top-level program. The runtime has written its scalar memory before it starts: each word
-      is `runtime_words[name]`, or 1 if `runtime_words` does not contain its name.
+    - `runtime`: True for the top-level program. The runtime writes its scalar memory before the program starts: each
+      word is `runtime_words[name]`, or 1 if `runtime_words` does not contain its name.
     - `alone`: True if no other core runs this op.
-    - `results_at`: the addresses of the results. Some are in a parameter's memory, and the program checks whether it
-      has to copy.
+    - `results_at`: the addresses of the results. A result may lie in a parameter's memory; the program checks if it
+      must copy.
     - `touches`: the program's accesses to VMEM. If given, accesses to the memory of transfers in flight are found.
     """
 
@@ -155,7 +155,7 @@ class Memory:
             if self.runtime and "spill" not in name:
                 # The word that the top-level program compares with 1 tells it to run. No other word decides anything.
                 return self.runtime_words.get(name.removesuffix(" + 0"), 1)
-            # The caller may have written an operand's words, and a store to an unknown address may have written any
+            # The caller may have written words of an operand, and a store to an unknown address may have written any
             # word.
             unwritten = name.startswith("#") and not self._stored_anywhere
             return Unknown(f"the scalar memory word {name}, which nothing wrote", unwritten=unwritten)
@@ -228,7 +228,7 @@ class Memory:
         if reason and self.port is not None:
             return Unknown(reason)
         if self.runtime and self.port is not None:
-            # At launch, each chip compares the programs that the other chips report with its own program.
+            # At launch, each chip compares its own program with the programs that the other chips report.
             return 1
         words = pushed[0]() if pushed is not None and not reason else None
         if pushed is None or words is None or pushed[1] >= len(words):
@@ -259,8 +259,8 @@ class Memory:
         if isinstance(address, Unknown):
             self.remark(f"a store to scalar memory whose address depends on {address.reason}")
             self._stored_anywhere = True
-            # If an earlier store of this kind made the address unknown, its reason is kept, so that reasons do not
-            # nest.
+            # If an earlier store of this kind made the address unknown, the reason of that store is kept: reasons must
+            # not nest.
             is_doubt = address.reason.startswith(_CHANGED)
             doubt = address if is_doubt else Unknown(f"{_CHANGED} {address.reason} may have changed")
             self.words.update(dict.fromkeys(self.words, doubt))
@@ -270,7 +270,7 @@ class Memory:
             self.words[address] = value
 
     def signalled(self, operation: str, *, sparse_core: bool) -> None:
-        """Raises Unknowable if the reaction to a signal that leaves this core is not known."""
+        """Raises Unknowable if a signal leaves this core and the reaction to it is not known."""
         if not sparse_core:
             raise Unknowable(f"{operation} signals another chip: remote copies and collectives are not modelled")
         if self.channel.bound is None or not self.channel.bound.without_sparse_core:
@@ -320,9 +320,9 @@ class Memory:
     def end(self, clock: int, bundle: int) -> int:
         """The cycle at which the last transfer of an op has ended; its program is done at `clock`.
 
-        Records an offence for each transfer that nothing waited for, or only in part, and for each flag that is not
-        zero. A flag that was last set to a value is no offence: the compiler leaves the flags of a grid's windows at
-        one.
+        Records an offence for each transfer that was not waited for, or waited for only in part, and for each flag that
+        is not zero. A flag whose last change set a value is no offence: the compiler leaves the flags of a grid's
+        windows at one.
         """
         last, name, outgoing = clock, "", False
         self._offend_parts(chain.from_iterable(self._parts.values()))
@@ -377,7 +377,7 @@ class Memory:
             # The words by which the other chips report their programs.
             self.words.update(dict.fromkeys(range(first, first + count), 1))
         elif self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:
-            # The source is no operand but the runtime's table of result addresses, which has one word for each result.
+            # The source is the runtime's table of result addresses, which has one word for each result.
             self.words.update((first + result, address) for result, address in self.results_at.items())
 
     def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int | Unknown, ...] | None":
@@ -470,7 +470,7 @@ class Memory:
         name = name or f"{source.upper()} to {destination.upper()}"
         amount = granules * self.channel.machine.granule_bytes
         for_both = target & _BOTH_CORES == _BOTH_CORES
-        # The first core starts the fetches of the top-level program for the ops of all cores.
+        # In the top-level program, the first core starts the fetches for the ops of all cores.
         arrival = self.channel.arrival(
             source, destination, amount, clock, for_all=for_both or self.runtime, alone=self.alone
         )
@@ -556,7 +556,7 @@ class Memory:
                 self.port.deliver((self.port.number, core), MEETING, clock, 1, CORE_SIGNAL)
 
     def must_wait(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
-        """True if the flag cannot reach `goal` by the transfers and signals that are in flight to it so far.
+        """True if the transfers and signals in flight to the flag so far cannot raise it to `goal`.
 
         Moves what other cores have sent to the flag from the inbox to the transfers in flight.
         """
@@ -579,8 +579,8 @@ class Memory:
         """The cycle at which the flag has reached `goal`. Raises Unknowable if the transfers in flight do not suffice.
 
         `launches`: the wait belongs to the barrier at which all chips begin a program. A wait for only part of a
-        transfer is an offence, because a flag counts how much has arrived, not which part. It is no offence if the
-        rest is waited for before anything touches the memory of the flag's transfers.
+        transfer is an offence, because a flag counts the bytes that have arrived, but does not tell which. It is no
+        offence if the rest is waited for before anything touches the memory of the flag's transfers.
         """
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")
@@ -628,7 +628,7 @@ class Memory:
     def exchanged(self, flag: "int | Unknown", granules: "int | Unknown", clock: int, bundle: int) -> int:
         """The cycle at which this many granules have been copied from or to the other core. Adds them to the flag.
 
-        Both cores met at a barrier just before, where the copy was started.
+        The copy was started at a barrier, where both cores met just before.
         """
         address, count = decided(flag, "a wait"), decided(granules, "a wait")
         ready = self.channel.arrival("vmem", "vmem", count * self.channel.machine.granule_bytes, clock)

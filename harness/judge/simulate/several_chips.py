@@ -1,7 +1,7 @@
 """Chips that run one program together: the links between them, and the transfers and signals that each receives.
 
-Every chip is simulated by itself and yields its clock before it touches another chip, so that links are used in the
-order of time. Chip i of a program is at place i of its slice; the first axis varies fastest.
+Every chip is simulated by itself. It yields its clock before it touches another chip, so that uses of links are
+simulated in the order of time. Chip i of a program is at place i of its slice; the first axis varies fastest.
 """
 
 from collections import Counter
@@ -22,8 +22,8 @@ from harness.judge.simulate.scalar import Names
 from harness.judge.simulate.values import Unknowable, Unknown
 from harness.records import LinkTraffic
 
-# The compiler's tags for words of scalar memory: where a program runs, where HBM holds the chip of each partition, and
-# where the top-level program leaves data for all programs.
+# The compiler's tags for words of scalar memory: the place where a program runs, the address in HBM of the table with
+# the chip of each partition, and the place where the top-level program leaves data for all programs.
 _REGISTRY = "program shared registry"
 _CHIP_ID, _CORE = "chip ID", "core index"
 _PARTITION, _ASSIGNMENT_PLACE = "partition id location", "device assignment ptr"
@@ -31,8 +31,8 @@ _IDENTITY = (_CHIP_ID, _PARTITION, "replica id location", _CORE, _ASSIGNMENT_PLA
 # The tags of the registry that the top-level program fills, and of the table to which the registry points. Bits 24 to
 # 27 of that table's words are routes to the other chips.
 _SHARED, _ROUTES = "Program registry", "Routing table index mapping tables"
-# For slices of 32 chips and more: the tag of the table of chips that routing entries lead to, and the number of entries
-# for each chip.
+# For slices of 32 chips and more: the tag of the table with the chip that each routing entry leads to, and the number
+# of entries for each chip.
 _ROUTING_KEY, _ENTRIES = "<routing-table-index-mapping-key>", 16
 # The addresses at which other programs see the registry and the routes, above all of their own addresses.
 _REGISTRY_PLACE, _ROUTES_PLACE = 1 << 40, 1 << 41
@@ -62,7 +62,7 @@ _FIRST_OWN_FLAG = 0x400
 
 
 def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
-    """The numbers of each schedule's sync flags by their names, by the schedule's name.
+    """The numbers of sync flags: by the schedule's name, then by the flag's name.
 
     Flags that all programs find in one place have their true numbers. The others have made-up numbers, which no two
     schedules share as long as there are enough numbers. The reason is that the compiler may reuse a true number while
@@ -84,7 +84,7 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
 
 
 def identity_words(schedule: Schedule, names: Names) -> dict[str, int]:
-    """The addresses of the schedule's words that tell a program where it runs, by their meanings.
+    """By meaning: the addresses of the words that tell the schedule's program where it runs.
 
     For the top-level program, also the addresses of the registry and of the table of routes that it makes.
     """
@@ -98,7 +98,7 @@ def identity_words(schedule: Schedule, names: Names) -> dict[str, int]:
 
 
 def flag_of(word: int, granules: int) -> tuple[int, int]:
-    """The number of the flag that a transfer to another chip raises, and by how much: by 1, or by its granules."""
+    """The number of the flag that a transfer to another chip raises, and the amount: 1, or the transfer's granules."""
     return word & _FLAG, 1 if word & _RAISED_BY_ONE else granules
 
 
@@ -108,7 +108,7 @@ def core_of(word: int) -> int:
 
 
 def destination_of(overrides: int) -> int | None:
-    """The chip that a transfer goes to, perhaps the one that starts it; None if the transfer stays on its core."""
+    """The chip to which a transfer goes (possibly the chip that starts it); None if the transfer stays on its core."""
     return overrides & _CHIP if overrides & _AWAY else None
 
 
@@ -156,8 +156,8 @@ class Lane:
     def take(self, times: Times, since: float) -> Times:
         """The times at which the lane carries data that arrives at `times`. It carries data as soon as it is free.
 
-        A later transfer may fill the gaps between earlier ones, because packets of several transfers share a link. In
-        this and later calls, no transfer begins before `since`.
+        A later transfer may fill the gaps between earlier transfers, because packets of several transfers share a link.
+        No transfer of this call or a later call begins before `since`.
         """
         while self.busy and self.busy[0][1] < since:
             del self.busy[0]
@@ -190,9 +190,9 @@ class Lane:
 class Network:
     """The links of a slice: when each direction is busy, and the bytes that it has carried. Time is in cycles.
 
-    Transfers that raise the `launch_flag` belong to the barrier at which all chips begin a program: their bytes are not
-    counted. `launch_places` are the addresses in HBM, in granules, at which chips report their programs. `routing` has
-    the entries of all chips' routing tables; None if transfers on this slice name the destination chip instead.
+    Transfers that raise the `launch_flag` belong to the barrier at which all chips begin a program, so their bytes are
+    not counted. `launch_places` are the addresses in HBM, in granules, at which chips report their programs. `routing`
+    has the entries of all chips' routing tables; None if transfers on this slice name the destination chip instead.
     """
 
     shape: tuple[int, ...]
@@ -243,7 +243,7 @@ class Network:
         return tuple(coordinates)
 
     def route(self, source: int, destination: int) -> tuple[Link, ...]:
-        """The links from one chip to another: along one axis after the other, the shorter way around a ring."""
+        """The links from one chip to another: along one axis after the other, and the shorter way around each ring."""
         kept_route = self._routes.get((source, destination))
         if kept_route is not None:
             return kept_route

@@ -145,7 +145,9 @@ def _packages() -> Iterator[str]:
 def _carry_out(verb: Verb, words: list[str]) -> int:
     """Parses the words, runs the verb, prints its outcome, and returns the exit code."""
     arguments = verb.parse(words)
-    if arguments.for_server:
+    # `test` keeps only its own options.
+    for_server = getattr(arguments, "for_server", False)
+    if for_server:
         reading_limits.end_with_parent()
     if verb.takes_contest:
         work_in(
@@ -169,7 +171,7 @@ def _carry_out(verb: Verb, words: list[str]) -> int:
     for sentence in outcome.messages:
         say(sentence)
     try:
-        for sentence in () if arguments.for_server else outcome.afterwards():
+        for sentence in () if for_server else outcome.afterwards():
             say(sentence)
     except KeyboardInterrupt:
         say("interrupted: a later command does the remaining work")

@@ -178,7 +178,7 @@ def drive(contest: Path, attempts: int) -> int:
             judged = done["why_none"] or f"{best}: {done['outcome']}"
             print(f"  the best of {len(screened)} settings: {judged}", flush=True)
         elif code in JUDGED:
-            recorded += 1
+            recorded += done["recorded"]
             print(f"  {words[0].removeprefix('experiment: ')}: {done['attempt']['verdict']['outcome']}", flush=True)
         elif move and done["error"]["kind"] in ("identical-candidate", "same-schedule"):
             # Another text of a program that is known: `next` cannot tell, so it is remembered here.

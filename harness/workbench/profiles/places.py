@@ -93,8 +93,8 @@ def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
 
 
 EXPECTED = (
-    "a log directory (with plugins/profile/RUN/), the folder of a run, the name of a run (if XPROF_URL is set, a run on "
-    "that server), an .xplane.pb file, a module's .hlo_proto.pb, or the number of an attempt (N:simulated and "
+    "a log directory (with plugins/profile/RUN/), the folder of a run, the name of a run (if XPROF_URL is set, a run "
+    "on that server), an .xplane.pb file, a module's .hlo_proto.pb, or the number of an attempt (N:simulated and "
     "N:measured name one of its captures)"
 )
 

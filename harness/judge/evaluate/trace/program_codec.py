@@ -113,7 +113,7 @@ class _Encoder(pickle.Pickler):
     """Writes a program in the form that `_Decoder` reads."""
 
     def persistent_id(self, obj: Any) -> Any:
-        """What is written in place of an object, such as a primitive's place; None if the object itself is written."""
+        """The text that replaces an object, such as the place of a primitive; None if the object itself is written."""
         if isinstance(obj, core.Primitive):
             where = place(obj)
             if where is None:

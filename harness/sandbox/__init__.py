@@ -1,1 +1,1 @@
-"""Child processes that run untrusted code: started, confined, asked, and their answers cleaned."""
+"""Starts and confines child processes that run untrusted code, sends them requests, and cleans their replies."""

@@ -1,4 +1,4 @@
-"""Arrays that processes exchange as files of raw bytes: shapes and dtypes come from the problem, not the candidate."""
+"""Arrays that processes exchange as files of raw bytes. Shapes and dtypes come from the problem, not the candidate."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def dtype(name: str) -> np.dtype[Any]:
 
 
 def save(directory: Path, arrays: Sequence[NDArray[Any]]) -> None:
-    """Writes each array to `directory`, which is made if it is missing."""
+    """Writes each array to `directory`, and makes this folder if it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     for position, array in enumerate(arrays):
         (directory / f"{position}.bin").write_bytes(np.ascontiguousarray(array).tobytes())

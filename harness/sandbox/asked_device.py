@@ -1,7 +1,7 @@
-"""The device that JAX reports to a function while it is traced: the chip it is traced for, not the tracing CPU.
+"""The device that JAX reports to a traced function: the chip that the function is traced for, not the tracing CPU.
 
-Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. On the CPU that
-traces, these return other values than on the chip, and the wrong program would be examined.
+Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. On the tracing
+CPU these return other values than on the chip, so the wrong program would be judged.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class DescribedDevice:
         return self.chip.cores
 
     def memory_stats(self) -> dict[str, int]:
-        """The size of the chip's memory in bytes, none of which are in use."""
+        """The size of the chip's memory in bytes, reported as wholly unused."""
         return {"bytes_limit": int(self.chip.hbm_bytes), "bytes_in_use": 0, "peak_bytes_in_use": 0}
 
     def __getattr__(self, name: str) -> Any:

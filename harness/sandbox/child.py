@@ -1,4 +1,4 @@
-"""Child processes with limits: starts them, sends them requests, watches them, and ends them whatever they do."""
+"""Starts child processes, sends them requests, enforces their limits, and ends them whatever they do."""
 
 import contextlib
 import os
@@ -26,35 +26,35 @@ from harness.sandbox.jobs import Child, Job, is_over
 from harness.sandbox.messages import FAILURE, VALUE, Request
 from harness.sandbox.worker import HEADER
 
-# The bytes at the end of a child's output that are kept, and how many it may print before it is ended: the tracebacks
-# and logs of JAX are a few hundred KB at most.
+# The number of bytes at the end of a child's output that are kept, and the number that a child may print before it is
+# ended. The tracebacks and logs of JAX have a few hundred KB at most.
 _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
-# The number of random characters that the parent draws for each request; the answer has to begin with them.
+# The number of random characters that the parent draws for each request. The answer must begin with these characters.
 _NONCE_DIGITS = 32
 # Texts name the files below this folder by their relative paths.
 _TOP = Path(harness.__file__).parent.parent
-# A child may read what is installed, and write to its own folder.
+# The default: a child may read installed files, and read and write its own folder.
 _NOTHING_ELSE = Confinement()
-# Replies are records of a few KB; that of a trace has about 1.5 KB for each Pallas call.
+# Replies are records of a few KB; the reply to a trace has about 1.5 KB for each Pallas call.
 _REPLY_LIMIT = 1 << 20
 # JAX and XLA start a few threads for each core; the largest machines have a few hundred cores.
 _THREAD_LIMIT = 8192
 _PROCESS_LIMIT = 64
 # Time between two checks of memory and clock. A child can touch about a GB in this time.
 _POLL_SECONDS = 0.2
-# A process that is stuck in the kernel cannot be waited for forever.
+# The time to wait for the end of processes: a process that is stuck in the kernel may never end.
 _ENDING_SECONDS = 2.0
 _AUTOGROUP_TRIES = 3
 _AUTOGROUP_SECONDS = 0.1
 
 
 class Children:
-    """All children of one judgement. Use as a context manager: whatever happens, no child outlives the context.
+    """All children of one judgement. Use as a context manager: no child outlives the context, whatever happens.
 
-    `memory_bytes` is how much resident memory a child and its descendants may hold together. Children that are not
-    confined have the user's own permissions. `left_behind` names by id the processes that outlived a child, or got away
-    from it, and were ended.
+    `memory_bytes` is the limit on the resident memory of a child and its descendants together. Children that are not
+    confined have the user's own permissions. `left_behind` has the names, by id, of the processes that outlived a child
+    or got away from it; all of them were ended.
     """
 
     def __init__(self, memory_bytes: int, *, are_confined: bool = True) -> None:
@@ -170,8 +170,8 @@ class Children:
     def yield_to_others(self, child: Child, niceness: int) -> None:
         """Gives other processes priority over this child and its threads; a `niceness` of 0 ends this.
 
-        Linux divides cores among sessions first, and each child has a session of its own. Between sessions only their
-        niceness counts (autogroup, see sched(7)); a Linux kernel may lack this feature.
+        Linux divides cores among sessions first, and each child has a session of its own. Between sessions only the
+        niceness of the sessions counts (autogroup, see sched(7)); a Linux kernel may lack this feature.
         """
         pid = child.process.pid
         with contextlib.suppress(OSError):
@@ -263,8 +263,8 @@ class Children:
         arguments = msgspec.Raw(msgspec.json.encode(job.arguments))
         request = Request(nonce=job.nonce, task=job.task, stage=job.stage, arguments=arguments)
         body = msgspec.json.encode(request)
-        # Requests are far smaller than the socket's buffer, so this does not block; a child that
-        # is gone is noticed when its answer does not come.
+        # Requests are far smaller than the socket's buffer, so this does not block. If the child is gone, its missing
+        # answer will show that.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             job.child.channel.sendall(HEADER.pack(len(body)) + body)
 
@@ -297,7 +297,7 @@ class Children:
                 if kind not in (VALUE, FAILURE):
                     raise msgspec.DecodeError("neither a value nor a failure")
                 value: Any = msgspec.json.decode(text, type=Failure if kind == FAILURE else job.reply_type)
-                # Texts are cleaned here, before anybody reads them.
+                # All texts are cleaned at this point, before anybody reads them.
                 value = replies.clean(value, (child.directory, _TOP))
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 named = "crash" if nonce == job.nonce.encode() else "forged-result"
@@ -329,7 +329,7 @@ class Children:
             )
 
     def _note_death(self, child: Child) -> None:
-        """Fails a child whose channel is closed: it has ended, or has closed its only way of answering."""
+        """Fails a child whose channel is closed: the child has ended, or has closed its only way of answering."""
         try:
             code = child.process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -360,7 +360,7 @@ class Children:
         """Ends the processes of the child `leader` (None: of no child), and those that no longer belong to a child."""
         leaders = {child.process.pid for child in self._children if not child.ended} | ({leader} if leader else set())
         deadline = time.monotonic() + _ENDING_SECONDS
-        # A signal takes a moment, and a process that is being ended may start more meanwhile.
+        # A signal takes a moment, and meanwhile the process may start new processes.
         while time.monotonic() < deadline:
             left = [process for process in processes.below(leaders) if process.leader in (leader, None)]
             if not left:
@@ -378,7 +378,7 @@ class Children:
         child.ended = True
         leader = child.process.pid
         self._end_processes(leader)
-        # Needed if there is no /proc in which to find the processes.
+        # Without /proc, the processes of the child cannot be found, so the signal goes to the whole group.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
         child.process.wait()
@@ -386,7 +386,7 @@ class Children:
         child.channel.close()
         if child.output >= 0:
             with contextlib.suppress(BlockingIOError):
-                # A pipe holds 64 KiB. If there is still output after 1 MiB, it comes from a process that got away.
+                # A pipe holds 64 KiB, so output beyond 1 MiB comes from a process that got away.
                 for _ in range(16):
                     child.printed = (child.printed + os.read(child.output, 1 << 16))[-_KEPT_OUTPUT:]
             self._selector.unregister(child.output)

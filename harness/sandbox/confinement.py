@@ -1,6 +1,6 @@
 """Denies a child the files, network, processes and privileges that it does not need, without root, on Linux.
 
-It applies four layers. Whatever the process starts inherits them, and nothing can undo them:
+It applies four layers. All processes that the child starts inherit them, and nothing can undo them:
 - `no_new_privs`;
 - Landlock (landlock(7)): reads and writes of named files and folders only (`readable`), no TCP, no signals to processes
   outside;
@@ -9,7 +9,7 @@ It applies four layers. Whatever the process starts inherits them, and nothing c
 
 The limit on memory is `child_memory_bytes` in records/judging_limits.py; sandbox/child.py sets it.
 
-If the kernel lacks a layer, the other layers still apply, and the evidence says which layers there were.
+If the Linux kernel lacks a layer, the other layers still apply, and the evidence names the layers that applied.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ from harness.sandbox import readable, system_calls
 # An exported program with its constants has a few MB; outputs are as large as the problem's arrays.
 FILE_BYTES = 4 << 30
 # Libraries, programs and the queues between threads of XLA need fewer than 300 files. A pipe holds 64 KiB that belong
-# to no process, so the limit on memory does not count them: with this many files, pipes hold 64 MiB at most.
+# to no process, so the memory limit does not count these bytes. With this many files, pipes hold 64 MiB at most.
 _OPEN_FILES = 2048
 
 _PR_SET_NO_NEW_PRIVS = 38  # prctl(2)
@@ -39,7 +39,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _CREATE_RULESET_VERSION = 1
 _RULE_PATH_BENEATH = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-# Rights on files by the version that added them: 13 at first, then REFER, TRUNCATE and IOCTL_DEV.
+# All rights on files, by the version of Landlock: 13 at first, then also REFER, TRUNCATE and IOCTL_DEV.
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _MAKE_CHARACTER_DEVICE, _MAKE_SOCKET, _MAKE_FIFO, _MAKE_BLOCK_DEVICE = 1 << 6, 1 << 9, 1 << 10, 1 << 11
@@ -90,7 +90,7 @@ def warnings(is_confined: bool) -> tuple[str, ...]:
 
 
 def confine(confinement: Confinement) -> None:
-    """Confines this process for good, as far as the kernel can. Call it while the process has one thread.
+    """Confines this process for good, as far as the Linux kernel can. Call it while the process has only one thread.
 
     Raises OSError if the kernel has a layer and refuses to apply it.
     """
@@ -109,7 +109,7 @@ def confine(confinement: Confinement) -> None:
 
 
 def _restrict_files(version: int, confinement: Confinement) -> None:
-    """Allows reading what is installed and the paths of `confinement`, writing its `writable` paths and /dev/null."""
+    """Allows reading installed files and all paths of `confinement`, and writing its `writable` paths and /dev/null."""
     every = _FILE_RIGHTS[max(since for since in _FILE_RIGHTS if since <= version)]
     attributes = struct.pack(
         "QQQ",

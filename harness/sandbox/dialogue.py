@@ -16,7 +16,7 @@ Reply = TypeVar("Reply")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialogue:
-    """Sends requests to `children`; failures belong to `stage`, and `progress` hears when a request begins and ends."""
+    """Sends requests to `children`. Failures belong to `stage`; `progress` is called when a request begins or ends."""
 
     children: Children
     stage: Stage
@@ -27,14 +27,14 @@ class Dialogue:
     ) -> Reply:
         """The child's answer to a task.
 
-        Raises RatchetError with the kind and message of a failure, also if another child's job fails first.
+        Raises RatchetError with the kind and message of a failure, even if the job that fails is another child's.
         """
         label = label or task
         self.progress(label, "start", 0.0)
         asked_job = self.children.ask(child, label, self.stage, task, arguments, reply_type, limit)
         job: Job | None = None
         reply: Reply | Failure | None = None
-        # Another child's job may end first.
+        # Jobs of other children may end before this one.
         while job is not asked_job:
             job, reply = self.children.wait()
             if isinstance(reply, Failure):

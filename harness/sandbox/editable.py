@@ -11,7 +11,7 @@ import harness
 
 @cache
 def editable_roots() -> tuple[Path, ...]:
-    """The resolved folders of all packages that `pip install -e` or the like installed here, as PEP 610 records them.
+    """The resolved folders of all packages in editable installations (`pip install -e`), as PEP 610 records them.
 
     Folders that contain the harness are excluded: the other files of a clone belong to no package.
     """

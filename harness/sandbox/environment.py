@@ -1,4 +1,4 @@
-"""The environment of evidence: versions without importing JAX, and the environment variables that children get.
+"""The environment of evidence: versions, read without importing JAX, and the environment variables of children.
 
 Variables that a kernel.py changes while it is imported are restored by judge/evaluate/trace/integrity.py.
 """
@@ -17,25 +17,25 @@ from harness.hardware import Chip
 from harness.records import Environment
 from harness.sandbox import tracing_flags
 
-# The variables of the caller's environment that a child gets: where programs and libraries are, and how dates and
-# letters are written. It gets no others: no settings that would change the program or how it is compiled and run, and
-# no keys, passwords and names, which a kernel.py must not see.
+# The only variables of the caller's environment that a child gets: the places of programs and libraries, and the forms
+# of dates and letters. It gets no settings that would change the program, its compilation or its run, and no keys,
+# passwords or names, which a kernel.py must not see.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 
 # The compiler passes whose dumps the simulator reads; for several chips also the pass that shows sync flags.
 _PASSES = "final_(bundles|hlo-static-per-bundle)"
 _PASSES_OF_SEVERAL = f"({_PASSES}|post-delay-converter)"
-# When XLA compiles a large CPU program, most of the time goes to its fusions, about the same to each. If fusions may
-# have several outputs, there are fewer fusions, and compiling takes half the time. Results may differ in the last
-# place, as they do from one version of XLA to the next. jaxlib 0.10.2 and 0.12.0 know these options.
+# When XLA compiles a large CPU program, its fusions take most of the time, and each fusion takes about the same. If
+# fusions may have several outputs, there are fewer fusions, and compiling takes half the time. Results may differ in
+# the last place, as they do from one version of XLA to the next. jaxlib 0.10.2 and 0.12.0 know these options.
 _FEWER_FUSIONS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion,xla_cpu_disable_loop_unrolling"
 # When several devices ran side by side on a loaded machine, matrix products by YNNPACK failed twice with `unsupported
 # parameter`. jaxlib 0.10.2 and 0.12.0 know this option.
 _NO_YNNPACK = "--xla_cpu_experimental_ynn_fusion_type="
-# With fewer fusions, programs of kernels with at least this many operations (1,266 to 7,460 in examples/) gain 0.4 to
-# 2.7 s and lose at most 1 s a run. Of programs with fewer operations some take twice as long to run, and few gain more
-# than they lose (benchmarks/cpu_fusions.py).
+# With fewer fusions, programs of kernels with at least this many operations (1,266 to 7,460 in examples/) compile 0.4
+# to 2.7 s faster and lose at most 1 s in each run. Among programs with fewer operations, some take twice as long to
+# run, and few gain more than they lose (benchmarks/cpu_fusions.py).
 _MANY_OPERATIONS = 1000
 
 
@@ -83,9 +83,9 @@ def _cores_of_container() -> float | None:
 def granted_cores(memberships: Path, mount: Path) -> float | None:
     """The cores that control groups grant this process, 1.5 for example; None if they set no limit.
 
-    cgroups(7): `memberships` has a line for each hierarchy, `mount` is where they are mounted. The result is the lowest
-    limit of the group and of the groups above it: `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. In a
-    container the mount may be the group itself.
+    cgroups(7): `memberships` has a line for each hierarchy, and `mount` is the folder where the hierarchies are
+    mounted. The result is the lowest limit of the group and of the groups above it: `cpu.max` in version 2,
+    `cpu.cfs_quota_us` in version 1. In a container the mount may be the group itself.
     """
     try:
         lines = memberships.read_text(encoding="utf-8").splitlines()
@@ -119,7 +119,7 @@ def _limits(group: Path) -> Iterator[float]:
 
 
 def warnings_about(caller: Mapping[str, str]) -> tuple[str, ...]:
-    """One sentence for each setting of the caller that could change the result and that children do not get."""
+    """One sentence for each setting of the caller that could change the result; children do not get these settings."""
     return tuple(
         f"{name}={caller[name]} of your environment was not used: every attempt runs in an environment of its own"
         for name in sorted(caller)
@@ -136,10 +136,10 @@ def base() -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
         "PYTHONUTF8": "1",
-        # Fixes the hashes of strings, and so the order of sets; no result may depend on them.
+        # Fixes the hashes of strings, and so the order of sets, so that no result depends on them.
         "PYTHONHASHSEED": "0",
         "JAX_ENABLE_COMPILATION_CACHE": "false",
-        # Products of numpy are small here, and threads that wait for the next product keep other processes from
+        # Children's numpy products are small, and threads that wait for the next product keep other processes from
         # working.
         "OPENBLAS_NUM_THREADS": "1",
         # With the next two variables, glibc keeps the memory of large arrays for later arrays. New pages cost as much
@@ -161,8 +161,8 @@ def recorded(variables: Mapping[str, str]) -> tuple[str, ...]:
 def on_cpu() -> dict[str, str]:
     """The environment of children that trace, check and simulate: JAX sees the CPU only.
 
-    XLA has a thread for each core, and at least two: in TPU interpret mode one callback of a kernel may wait for
-    another.
+    XLA has a thread for each core, but at least two threads: in TPU interpret mode one callback of a kernel may wait
+    for another callback.
     """
     return {**base(), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": str(max(2, cores()))}
 
@@ -182,7 +182,7 @@ def checking(operations: int, devices: int = 1) -> dict[str, str]:
     With several devices it interprets programs over a mesh, whose chips wait for each other in threads of their own.
 
     Reference programs have no callbacks. XLA gets half of the cores, because another process works at the same time.
-    With more threads, each run waits for those without a core, and takes a tenth to a quarter longer.
+    With more threads, each run waits for the threads that have no core, and takes a tenth to a quarter longer.
     """
     if devices > 1:
         several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS} {_NO_YNNPACK}"
@@ -195,9 +195,9 @@ def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:
     """The environment of the child that compiles with libtpu; its dumps go to `../../dumps` of its working directory.
 
     The path is relative, because these flags are split at white space, which an absolute path may contain. With
-    `with_lines` the schedule names the line of kernel.py behind each operation; that makes compiling 5 to 20 % slower
-    and changes nothing else in the schedule (tests/judge/simulate/test_schedules.py). For a GPU nothing is compiled:
-    that child only reads programs.
+    `with_lines` the schedule names the line of kernel.py behind each operation. This makes compiling 5 to 20 % slower,
+    and changes nothing else in the schedule (tests/judge/simulate/test_schedules.py). For a GPU the child compiles
+    nothing and only reads programs.
     """
     if chip.platform != "tpu":
         return on_cpu()
@@ -221,7 +221,7 @@ def measuring(device: str) -> dict[str, str]:
         return on_cpu()
     kept = base()
     if device == "cuda":
-        # The variables select a GPU and CUDA's folder. Memory is taken as it is needed, not most of it at once.
+        # The variables select a GPU and CUDA's folder. JAX takes memory as needed, instead of most of it at once.
         of_gpu = {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "NVIDIA_"))}
         return {**kept, **of_gpu, "JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     del kept["TPU_SKIP_MDS_QUERY"]

@@ -1,4 +1,4 @@
-"""The process that imports JAX once and forks a child for each request; it never sees a candidate itself."""
+"""The process that imports JAX once and forks a child for each request; it never loads a candidate itself."""
 
 import ctypes
 import gc
@@ -41,7 +41,7 @@ def main() -> None:
         # An import that fails, with another JAX for instance, fails again in the child, which reports it.
         with suppress(ImportError):
             importlib.import_module(name)
-    # Importing JAX sets some variables; a child that imported JAX itself would have them too.
+    # The variables that importing JAX has set: a child that imported JAX itself would have them too.
     added = {name: value for name, value in os.environ.items() if name not in before}
     gc.collect()
     # Memory that forks share stays shared, because no garbage collection writes to it.
@@ -60,12 +60,12 @@ def main() -> None:
 
 
 def _is_alone() -> bool:
-    """True if this process has only one thread; else a fork could wait forever for a lock that another thread held."""
+    """True if this process has only one thread. Otherwise a fork could wait forever for another thread's lock."""
     return len(os.listdir("/proc/self/task")) == 1
 
 
 def _fork(request: ForkRequest, judge: int, added: Mapping[str, str], channel: int, output: int) -> int:
-    """The id of the new child, which the judging process has adopted; 0 if that failed.
+    """The id of the new child, which the judging process has adopted; 0 if the adoption failed.
 
     This forks twice: the process in between ends at once, so the nearest process that adopts orphans adopts its child.
     """
@@ -103,7 +103,7 @@ def _become(
         _set_environment({**added, **request.environment})
         ctypes.CDLL(None).prctl(_PR_SET_NAME, request.name.encode()[:15], 0, 0, 0)
         os.write(writing, str(os.getpid()).encode())
-        # Close all other descriptors of the process that forks.
+        # Descriptors of the process that forks, other than the child's own, are closed.
         if channel != _CHANNEL:
             os.dup2(channel, _CHANNEL)
         os.set_inheritable(_CHANNEL, False)
@@ -126,7 +126,7 @@ def _set_environment(variables: Mapping[str, str]) -> None:
     for path in reversed(variables.get("PYTHONPATH", "").split(os.pathsep)):
         if path and path not in sys.path:
             sys.path.insert(0, path)
-    # A fresh interpreter would have another seed each time.
+    # Each fresh interpreter would have another seed, so the fork gets a new one.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
 

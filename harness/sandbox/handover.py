@@ -1,4 +1,4 @@
-"""Copies a file out of the reach of the child that wrote it, so that the child cannot exchange it after the check."""
+"""Copies a file out of the reach of the child that wrote it, so that the child cannot replace it after the check."""
 
 import os
 import stat

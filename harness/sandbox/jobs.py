@@ -11,7 +11,7 @@ from typing import Any
 from harness.records import Stage
 from harness.sandbox import processes, strip_paths, warm
 
-# On a busy machine a job has more seconds, but at most this many times its limit.
+# On a busy machine a job gets more time, but at most this many times its limit.
 _MOST_WAITING = 8
 
 

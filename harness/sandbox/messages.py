@@ -9,7 +9,7 @@ from harness.records import Failure, Stage
 
 
 class Rejected(Exception):
-    """Raised in a child if the candidate failed. At the border to the parent it is replaced by its `failure`."""
+    """Raised in a child if the candidate failed. Its `failure` is sent to the parent in place of the exception."""
 
     def __init__(self, stage: Stage, kind: str, message: str, detail: str = "") -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The processes that children started, read from /proc: the child and memory of each, and those that got away."""
+"""The processes that children started, read from /proc: the child and the memory of each, and escaped processes."""
 
 import contextlib
 import ctypes
@@ -49,10 +49,10 @@ def adopting_orphans() -> Iterator[None]:
 
 
 def below(leaders: Collection[int]) -> tuple[Process, ...]:
-    """Every living process of the children with these session leaders, and those that got away; () without /proc.
+    """Every living process of the children with these session leaders, and escaped processes; () without /proc.
 
-    A process belongs to a leader by session or by descent. This process has adopted those that left both. They are not
-    in its session, unlike a command that it runs.
+    A process belongs to a leader by session or by descent. Processes that left both have been adopted by this process;
+    they are not in its session, unlike a command that it runs.
     """
     rows: dict[int, tuple[str, int, int, int, int]] = {}
     page = os.sysconf("SC_PAGE_SIZE")
@@ -79,7 +79,7 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
 
 
 def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
-    """The time on cores that these processes got, as a share of the time they wanted.
+    """The time that these processes spent on cores, as a share of the time that they were ready to run.
 
     The share is 1 on an idle machine, however many threads the processes have, about 0.1 if ten other processes want
     each core, and 1 if the kernel does not report the times.
@@ -99,7 +99,7 @@ def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
 def _numbers(folder: Path) -> tuple[int, ...]:
     """The ids that a folder of /proc lists; () if the folder is gone.
 
-    A glob would stat each match again, and raise if a process has ended meanwhile.
+    A glob is not used: it would stat each match again, and raise if a process has ended meanwhile.
     """
     with contextlib.suppress(OSError):
         return tuple(int(name) for name in os.listdir(folder) if name.isdecimal())
@@ -113,7 +113,7 @@ def kill(process: Process) -> None:
 
 
 def _ancestor(pid: int, targets: Collection[int], rows: dict[int, tuple[str, int, int, int, int]]) -> int | None:
-    """The nearest of `targets` among the ancestors of `pid`; None if none of them is one."""
+    """The nearest ancestor of `pid` that is one of `targets`; None if there is none."""
     seen = set()
     while pid in rows and pid not in seen:
         seen.add(pid)

@@ -1,4 +1,4 @@
-"""Profiles a few calls, writes the profile where xprof finds it, and reads the device time of each call from it."""
+"""Profiles a few calls, writes the profile to the folder that xprof reads, and reads the device time of each call."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
@@ -25,15 +25,15 @@ def trace(
 ) -> Path:
     """Profiles the calls; returns the folder `directory/plugins/profile/<session>`.
 
-    Each call must block until its results are ready. `session` must be new: a capture overwrites an older one of the
-    same name. The options are those published for kernel work: no Python tracer, host level 1. `mode` has an effect on
-    a TPU only. Each call gets an annotation, unless the calls are annotated already (`is_annotated`).
+    Each call must block until its results are ready. `session` must be new: a capture overwrites an older capture of
+    the same name. The options are the published options for kernel work: no Python tracer, host level 1. `mode` has an
+    effect on a TPU only. Each call gets an annotation, unless the calls are annotated already (`is_annotated`).
     """
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     options.host_tracer_level = 1
     options.session_id = session
-    # Newer releases have no such field; documents still list it.
+    # Newer releases of JAX lack this field, although documents still list it.
     with contextlib.suppress(AttributeError):
         options.device_tracer_level = 1
     if jax.default_backend() != "gpu":
@@ -50,7 +50,7 @@ def trace(
 
 
 def device_seconds(folder: Path) -> tuple[float, ...]:
-    """The device time of each profiled call in turn; empty if the profile shows no device.
+    """The device time of each profiled call, in order; empty if the profile shows no device.
 
     On a TPU these are the durations of the module executions of the first device. On a GPU each time lasts from the
     start of a call's first kernel to the end of its last, and there are none if a call shows no kernels.
@@ -73,9 +73,9 @@ def device_seconds(folder: Path) -> tuple[float, ...]:
 def _gpu_seconds(planes: Sequence[Any]) -> tuple[float, ...]:
     """The seconds of each call on a GPU; () if the planes do not show them.
 
-    XLA's CUPTI collector writes a plane for each GPU and a line `Stream #N(...)` for each stream: this is known from
-    XLA's source, not from a profile. A kernel belongs to the call whose annotation on the host's plane covers the
-    kernel's midpoint. If a call has no kernels, or a kernel belongs to no call, no time is returned.
+    XLA's CUPTI collector writes a plane for each GPU and a line `Stream #N(...)` for each stream; this comes from XLA's
+    source and was not seen in a profile. A kernel belongs to the call whose annotation on the host's plane covers the
+    kernel's midpoint. If a call has no kernels, or a kernel belongs to no call, no times are returned.
     """
     calls, kernels = [], []
     for plane in planes:

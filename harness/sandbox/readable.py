@@ -12,9 +12,9 @@ from pathlib import Path
 import harness
 from harness.sandbox.editable import editable_roots
 
-# These paths were found by tracing which files the children open under CPython 3.11 and 3.12 with JAX 0.10 and 0.12 on
-# Debian; the paths of other distributions were added. Paths that do not exist are skipped. No path tells about people:
-# no /etc/passwd, hosts or hostname, no home folder, no settings of services.
+# These paths were found by tracing the files that children open under CPython 3.11 and 3.12 with JAX 0.10 and 0.12 on
+# Debian; paths of other distributions were added. Paths that do not exist are skipped. No path reveals facts about
+# people: no /etc/passwd, hosts or hostname, no home folder, no settings of services.
 _SHARED_LIBRARIES = ("/lib64", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store", "/gnu/store")
 # These folders hold more than libraries. If there is Debian's subfolder for this machine type, only that is used.
 _OF_EVERY_MACHINE = ("/lib", "/usr/lib")
@@ -59,7 +59,7 @@ def installed() -> Iterator[str]:
     for folder in _OF_EVERY_MACHINE:
         narrower = f"{folder}/{platform.machine()}-linux-gnu"
         yield narrower if os.path.isdir(narrower) else folder
-    # Resolved, because /proc/self is another folder in each process.
+    # The path is resolved, because /proc/self is a different folder in each process.
     itself = f"/proc/{os.getpid()}"
     for name in _OF_ITSELF:
         yield f"{itself}/{name}"

@@ -1,7 +1,7 @@
 """The border that every reply of a child crosses: its texts are cut and cleaned before anybody reads them.
 
-A child that runs kernel.py can say anything: the text of an exception may be a file that it read, an escape sequence, a
-megabyte. Reports, records, pages and other programs read these values.
+A child that runs kernel.py can send anything: the text of an exception may be the contents of a file, an escape
+sequence, or a megabyte long. Reports, records, pages and other programs read these texts.
 """
 
 import dataclasses
@@ -25,10 +25,10 @@ _SENTENCES = {
     "problem_description": 400,
 }
 _SEVERAL_LINES = ("detail",)
-# More sentences than a person reads.
+# The most sentences of a field: more than a person reads.
 _MOST_SENTENCES = 40
-# The most characters of any other text: a name, a number, or the path of a file (PATH_MAX of linux/limits.h), which is
-# used and so not shortened.
+# The most characters of any other text: a name, a number, or the path of a file (PATH_MAX of linux/limits.h). A path is
+# not shortened, because it is used.
 _OTHER_CHARACTERS = 4096
 
 
@@ -67,8 +67,8 @@ def _value(name: str, value: Any, folders: tuple[Path, ...]) -> Any:
 
 
 def _text(name: str, text: str, folders: tuple[Path, ...]) -> str:
-    # A text is cut before the search for paths, whose time grows with the square of a line's length, and cut to its
-    # final length afterwards.
+    # A text is cut before the search for paths, because the time of this search grows with the square of a line's
+    # length. Afterwards it is cut to its final length.
     if name in _SENTENCES:
         limit = _SENTENCES[name]
         return strip_paths.one_line(strip_paths.relative(strip_paths.one_line(text, 4 * limit), folders), limit)

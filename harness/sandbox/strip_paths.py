@@ -1,4 +1,4 @@
-"""The texts of failures as records keep them: cut, with harmless characters only, without this machine's folders."""
+"""Makes the texts of failures fit for records: cut, with harmless characters only, without this machine's folders."""
 
 import re
 import unicodedata
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.records import Failure
 
-# A message is the sentence that the report prints: the judge's longest has 400 characters.
+# A message is the sentence that the report prints; the judge's longest message has 400 characters.
 MESSAGE_CHARACTERS = 1000
 # A traceback through JAX into a kernel has two dozen frames of three lines, and the exception's text.
 DETAIL_CHARACTERS, DETAIL_LINES, LINE_CHARACTERS = 6000, 120, 400
@@ -51,7 +51,7 @@ def relative(text: str, folders: tuple[Path, ...]) -> str:
 
 
 def one_line(text: str, characters: int = MESSAGE_CHARACTERS) -> str:
-    """`text` in one line of at most `characters` harmless characters, with a mark where something is left out."""
+    """`text` in one line of at most `characters` harmless characters; a mark stands where text is left out."""
     return _cut(" ".join(harmless(text).split()), characters)
 
 

@@ -1,8 +1,8 @@
 """The system calls that a confined child may make, by name, and the seccomp filter (seccomp(2)) made of them.
 
 All other calls are refused. The names were found by tracing every kind of child (candidate, checker, compiler,
-simulator, timer on the CPU) under CPython 3.11 and 3.12 with JAX 0.10 and 0.12, and widened by the calls that glibc
-from 2.28 on makes in their place. No allowed call acts on another process, starts a process, opens a channel out of the
+simulator, timer on the CPU) under CPython 3.11 and 3.12 with JAX 0.10 and 0.12. Calls that glibc 2.28 and later makes
+in their place were added. No allowed call acts on another process, starts a process, opens a channel out of the
 process, changes an attribute of a file (which Landlock does not see), or holds memory that the limit on resident memory
 does not count.
 """
@@ -54,7 +54,7 @@ ALLOWED: dict[str, str] = {
         epoll_ctl 233 21  epoll_wait 232 -  epoll_pwait 281 22  epoll_pwait2 441 441  eventfd 284 -  eventfd2 290 19
         pipe 22 -  pipe2 293 59  sendto 44 206  recvfrom 45 207
     """,
-    # Files by path: Landlock decides which may be opened. Of the others, only names, sizes and times can be learnt.
+    # Files by path: Landlock decides which files may be opened. Only names, sizes and times of all others can be read.
     "files": """
         open 2 -  openat 257 56  creat 85 -  stat 4 -  lstat 6 -  newfstatat 262 79  statx 332 291  access 21 -
         faccessat 269 48  faccessat2 439 439  readlink 89 -  readlinkat 267 78  statfs 137 43  fstatfs 138 44
@@ -72,10 +72,10 @@ ALLOWED: dict[str, str] = {
 }
 
 # clone3 and openat2 hide their flags from a filter; a memfd holds memory that belongs to no process. Libraries do
-# without all three if the kernel does not know them, so the filter answers as such a kernel would.
+# without these three calls on kernels that lack them, so the filter answers as such a kernel does.
 _ANSWERED_AS_UNKNOWN = "clone3 435 435  openat2 437 437  memfd_create 319 279"
-# The newest call known here (Linux 6.19, listns). A newer call, or a call with the bit of the x32 ABI, is answered as
-# an older kernel would, so that a future library finds another way.
+# The newest call that this table covers (Linux 6.19, listns). A newer call, or a call with the bit of the x32 ABI, gets
+# the answer of an older kernel, so that a future library finds another way.
 NEWEST = 470
 
 # linux/sched.h: the flags of pthread_create; CLONE_THREAD must be among them, and nothing else, such as a namespace.
@@ -156,9 +156,9 @@ def _conditions(own_pid: int) -> dict[str, tuple[_Condition, ...]]:
         ),
         "kill": to_itself,
         "tgkill": to_itself,
-        # Only for itself: otherwise it could slow down another process of the same user.
+        # Only for the process itself: otherwise it could slow down another process of the same user.
         "sched_setaffinity": (_Condition(offset=_low(0), values=(0,)),),
-        # Only to read its own limits, not to set them: root could raise them.
+        # Only for reading the process's own limits: root could raise them.
         "prlimit64": (_Condition(offset=_low(0), values=(0, own_pid)), *_is_null(2)),
         "prctl": (_Condition(offset=_low(0), values=_PRCTL),),
         "arch_prctl": (_Condition(offset=_low(0), values=_ARCH_PRCTL),),
@@ -172,7 +172,7 @@ def _conditions(own_pid: int) -> dict[str, tuple[_Condition, ...]]:
 def program(machine: str, own_pid: int) -> bytes:
     """The filter for the process `own_pid` on `machine`: struct sock_filter, 8 bytes each."""
     conditions = _conditions(own_pid)
-    # Each test jumps over the answer that follows it, or to it.
+    # Each test jumps over the answer that follows the test, or to that answer.
     code: list[tuple[int, int, int, int]] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, AUDIT_ARCHITECTURES[machine]),

@@ -5,8 +5,8 @@ import mmap
 from functools import cache
 from pathlib import Path
 
-# libtpu ends the process at a flag that it does not know. 0.0.50.1 knows all three, 0.0.42.1 the last two; the first
-# does what the second did (documentation of JAX's profiler).
+# libtpu ends the process at an unknown flag. Version 0.0.50.1 knows all three flags, 0.0.42.1 the last two; the first
+# flag replaces the second (documentation of JAX's profiler).
 _REGIONS = ("xla_xprof_enable_custom_call_tracing", "xla_enable_custom_call_region_trace")
 _DEBUG_INFO = "xla_xprof_register_llo_debug_info"
 

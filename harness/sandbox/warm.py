@@ -1,8 +1,8 @@
 """Child processes forked from an idle one that has imported JAX: a start costs 20 ms instead of a second.
 
 The process that forks (`forking`) never sees a candidate. It has one thread and no device, so forking is safe, and it
-ends when this process does. Each fork is confined like any other child before it hears of a candidate, serves one, and
-ends, so nothing is carried over.
+ends when this process ends. Each fork is confined like any other child before it receives a request, serves one
+candidate, and ends, so nothing is carried over.
 """
 
 import atexit
@@ -39,10 +39,10 @@ PRELOADED = (
     "jax._src.pallas.mosaic.pallas_call_registration",
     "jax._src.pallas.mosaic_gpu.interpret.interpret_pallas_call",
 )
-# Modules that are never forked: a fork shares memory with another process, which could change the measured times.
+# Modules that never run in a fork: a fork shares memory with another process, and this could change the measured times.
 _TIMED = ("harness.judge.evaluate.timing.device_timing",)
-# Variables that nothing has read when a fork begins, because libtpu is not loaded and XLA has not started; the folders
-# of PYTHONPATH are added in each child.
+# Variables that may still change in a fork: nothing has read them, because libtpu is not loaded and XLA has not
+# started. The folders of PYTHONPATH are added in each child.
 _MAY_DIFFER = ("LIBTPU_", "TPU_", "PJRT_NPROC", "XLA_FLAGS", "PYTHONPATH")
 # The time for importing JAX on a busy machine, and the time for one fork after that.
 _IMPORT_SECONDS, _FORK_SECONDS = 120.0, 20.0
@@ -121,8 +121,8 @@ def fork(
 ) -> Forked | None:
     """A confined child that serves `module` on the descriptor `channel`, or None if a new process must be started.
 
-    Call it while this process adopts orphans: the fork is then a child of this process, and ends when it does. A child
-    that is not fully confined is never forked, because it could reach the process that forks.
+    Call it while this process adopts orphans: the fork is then a child of this process, and ends when this process
+    ends. A child that is not fully confined is never forked, because it could reach the process that forks.
     """
     global _failures
     if confinement is None or module in _TIMED or not _is_possible():
@@ -171,7 +171,7 @@ def _is_possible() -> bool:
 def _start_server() -> _Server | None:
     """The process that forks, or None if none can be started.
 
-    It is a new one if the last has ended, or if the harness or the installed packages have changed since it began.
+    A new process is started if the last has ended, or if the harness or the installed packages have changed since.
     """
     global _server, _failures
     now = _stamp()
@@ -182,7 +182,7 @@ def _start_server() -> _Server | None:
         # Each packet is one request: no lengths are needed, and a part of one cannot be taken for another.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            # It stays in this process's session, which distinguishes it from processes that a candidate started.
+            # The server stays in this process's session; that distinguishes it from processes that a candidate started.
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "harness.sandbox.forking", str(theirs.fileno()), *PRELOADED],
                 cwd="/",
@@ -233,7 +233,7 @@ def _stamp() -> int:
 
 
 def _after_fork() -> None:
-    """Forgets the process that forks: it belongs to the parent, not to this forked copy."""
+    """Forgets the process that forks, because it belongs to the parent and not to this forked copy."""
     global _server
     _server = None
 

@@ -1,4 +1,4 @@
-"""The program of a child process: answers requests that arrive on a socket, which printed output cannot disturb."""
+"""The program of a child process: answers requests on a socket, so that printed output cannot disturb the answers."""
 
 import ctypes
 import errno
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def serve(module_name: str, channel: socket.socket, confinement: Confinement | None, parent: int | None = None) -> None:
-    """Serves as `main` does; returns at once if the parent process is not `parent` (None: any parent will do)."""
+    """Serves tasks as `main` does; returns at once if the parent process is not `parent` (None: any parent)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
@@ -53,13 +53,13 @@ def serve(module_name: str, channel: socket.socket, confinement: Confinement | N
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if confinement is not None:
         confine(confinement)
-    # An error of the import is reported with the first answer, not lost.
+    # An error of the import is kept, and reported with the first answer.
     tasks: Tasks | BaseException
     try:
         tasks = importlib.import_module(module_name).TASKS
     except ImportError as error:
         tasks = error
-    # Imported modules stay, and a traced program has few reference cycles, so garbage collections free little.
+    # Garbage collections would free little: imported modules stay, and a traced program has few reference cycles.
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
     while (data := receive(channel)) is not None:
@@ -100,7 +100,7 @@ def _answer(tasks: Tasks | BaseException, request: Request) -> bytes:
 
 
 def _encode(failure: Failure) -> bytes:
-    """The failure's JSON, cut in length, with characters that JSON can hold, whatever text the exception had."""
+    """The failure's JSON; the texts are cut, and characters that JSON cannot hold are replaced."""
     message, detail = strip_paths.one_line(failure.message), strip_paths.several_lines(failure.detail)
     return msgspec.json.encode(replace(failure, message=message, detail=detail))
 
@@ -110,7 +110,7 @@ def _failure(error: BaseException, stage: Stage) -> Failure:
     text = description(error)
     detail = traceback_text(error)
     kind, message, is_of_program = "crash", text.splitlines()[0], type(error) in _PROGRAM_ERRORS
-    # XLA reports a lack of memory with its own error type; the text contains this word.
+    # XLA reports a lack of memory with an error type of its own, whose text contains this word.
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
         kind, message = "out-of-memory", f"out of memory: {message}"
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -139,6 +139,6 @@ def _is_of_problem(error: BaseException) -> bool:
 
 if __name__ == "__main__":
     main()
-    # Ends before interpreter shutdown, so that exit handlers of libtpu and kernel.py do not run.
+    # The process ends without interpreter shutdown, so that exit handlers of libtpu and kernel.py do not run.
     sys.stdout.flush()
     os._exit(0)

@@ -313,7 +313,7 @@ class Pipes:
                     before = ports.get(use.port, 0)
                     if use.behind:
                         before = max(before, ports.get(use.behind, 0))
-                    # A unit that is busy for a fraction of the cycle begins when it is free, not at the next bundle.
+                    # A unit that is busy for a part of this cycle begins as soon as it is free, before the next bundle.
                     begin = before if ready - before < 1 else ready
                     ports[use.port] = begin + use.cycles
                     start = max(ready, ceil(begin))

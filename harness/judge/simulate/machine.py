@@ -113,7 +113,7 @@ def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
         names = ", ".join(name for name in chips.names() if chips.row(name).units is not None)
         raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {names}")
     units, calibrated = facts.units, calibrated or facts.calibrated or Calibrated()
-    # Rounded, because the published peaks are rounded: v7x gives 2.3, but its compiler spaces matmuls as for 2.
+    # Rounded, because published peaks are rounded: it is 2.3 for v7x, whose compiler spaces matmuls as for 2.
     flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores
     rows_per_cycle = round(chip.peak_bf16_flops_per_second / (flops_per_row * chip.clock_hz))
     return Machine(

@@ -160,7 +160,7 @@ def run_prepared(
 
 @garbage_kept()
 def mean_seconds(prepared: Prepared, machine: Machine, deadline_seconds: float) -> float | None:
-    """The `mean_seconds` of the simulation on another machine, at much less cost; None if a run has no known end."""
+    """The `mean_seconds` of the simulation on `machine`, computed at much less cost; None if a run has no end."""
     deadline = time.monotonic() + deadline_seconds
     cycle_counts = [_cycles_taken(prepared, machine, tables, deadline) for tables in prepared.tables]
     seconds = [cycles / machine.clock_hz for cycles in cycle_counts if cycles is not None]

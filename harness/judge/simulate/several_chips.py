@@ -64,9 +64,9 @@ _FIRST_OWN_FLAG = 0x400
 def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
     """The numbers of sync flags: by the schedule's name, then by the flag's name.
 
-    Flags that all programs find in one place have their true numbers. The others have made-up numbers, which no two
-    schedules share as long as there are enough numbers. The reason is that the compiler may reuse a true number while
-    a transfer to its flag, for which another program waits later, is still in flight; the dump does not show when.
+    Flags with the same place in all programs have their true numbers. All others have made-up numbers, which no two
+    schedules share as long as there are enough. The compiler may reuse a true number while a transfer to its flag is in
+    flight for which another program waits later; the dump does not show when.
     """
     numbers: dict[str, dict[str, int]] = {}
     following = _FIRST_OWN_FLAG
@@ -387,7 +387,7 @@ class ChipPort:
         return sorted([*waiting.pending, *self.inbox.get(waiting.number, ())])
 
     def identity(self, words: Mapping[str, int], assignment: int) -> "dict[int, int | Unknown]":
-        """The words that say where a program runs, and those that `share` recorded, by their addresses."""
+        """The words that tell a program where it runs, and the words that `share` recorded, by their addresses."""
         here = {
             _CHIP_ID: self.number,
             _CORE: self.core,
@@ -450,8 +450,8 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
     """Runs all cores to their end, always the one that can continue earliest. Returns why the run has no end, or ""."""
     clocks = dict.fromkeys(range(len(several)), 0)
     running = dict.fromkeys(clocks, False)
-    # The cycle at which each core continues, if it is known. For a waiting core, only what is sent to the core changes
-    # it.
+    # The cycle at which each core continues, if it is known. For a waiting core, this changes only if something is sent
+    # to it.
     able = dict(clocks)
     while clocks:
         if not able:
@@ -476,7 +476,7 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
 
 
 def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
-    """Counts of other cores' transfers and signals that nothing waits for, by a sentence that names them.
+    """Counts of the transfers and signals from other cores that were not waited for, by a sentence that names them.
 
     `names` are the names of flags by their numbers.
     """
@@ -488,7 +488,7 @@ def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
 
 
 def deadlock(several: Sequence[ChipPort]) -> str:
-    """Text that says which chips wait for what, for the case that no chip can continue."""
+    """The waits of all chips in words, for the case that no chip can continue."""
     waits: dict[str, list[int]] = {}
     for port in several:
         waiting = port.waiting

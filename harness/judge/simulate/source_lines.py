@@ -1,4 +1,4 @@
-"""The source line of each operation of a schedule, including operations for which the compiler names none."""
+"""The source line of each operation of a schedule, including operations for which the compiler names no line."""
 
 import re
 from collections import deque
@@ -22,7 +22,7 @@ class Ascribed(NamedTuple):
 def ascribed(schedule: Schedule) -> list[Ascribed]:
     """The lines of each bundle's operations.
 
-    The compiler names most lines; an operation that it adds itself has none. Such an operation belongs to:
+    The compiler names most lines, but none for operations that it adds itself. An added operation belongs to:
     - the line that pops its result, for a transcendental;
     - the line whose value is saved, for a spill;
     - the line that its MXU or XLU works for next, for an operation without a register;

@@ -25,9 +25,9 @@ _SLICES = {"gather": "offset_dims", "scatter": "update_window_dims"}
 
 
 def most_seconds(module: Module, machine: Machine) -> float | None:
-    """Seconds that all calls of the SparseCore take if each piece is moved only after the previous one has arrived.
+    """Seconds that all calls of the SparseCore take if each piece is moved only after the previous piece has arrived.
 
-    Pieces are the slices of a gather or scatter and the tiles of its arrays, each read and written with the whole
+    Pieces are the slices of a gather or scatter and the tiles of its arrays; each is read and written with the whole
     latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out. None if
     there is no bound: without calls, for a call in a loop or branch, and for operations other than gathers, scatters
     and copies.

@@ -1,4 +1,4 @@
-"""The account of one call of an HLO op: every cycle in which a bundle did not issue, and why."""
+"""The account of one call of an HLO op: every cycle in which a bundle did not issue, and the cause."""
 
 from collections import deque
 
@@ -11,8 +11,8 @@ class Account:
 
     `turn` counts the exit tests of the kernel's grid loop so far. The loop is pipelined: it makes `pipeline_depth` more
     turns than there are steps. A turn first fetches, then runs a step's body, then waits for the write-back of a body's
-    output. So the first body runs in turn `first_body` = `pipeline_depth` - 1, and the last body in the last turn but
-    one. `first_body` is None without a grid.
+    output. So the first body runs in turn `first_body` = `pipeline_depth` - 1, and the last body in the second to last
+    turn. `first_body` is None without a grid.
     """
 
     def __init__(self, schedule: Schedule | None) -> None:
@@ -21,7 +21,7 @@ class Account:
         self.turn = 0
         grid = schedule is not None and schedule.grid_exit is not None
         self.first_body = max(0, schedule.pipeline_depth - 1) if grid and schedule is not None else None
-        # Waits that may turn out to have come after the last body.
+        # Waits of recent turns: it is not known yet if a body follows them.
         self._recent: deque[tuple[int, bool, int, str, int]] = deque()
 
     def add(self, bundle: int, kind: PartKind, cycles: int, name: str = "") -> None:

@@ -40,11 +40,11 @@ _REGION = re.compile(r"region(\d+)")
 
 
 def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
-    """The number of bundles after a branch that are executed whether or not the branch is taken.
+    """The number of bundles after a branch that are executed even if the branch is taken.
 
     On all chips but v7x, there is one slot for each cycle until the branch takes effect. On v7x, the compiler replaces
-    the empty bundles at the end of the slots with a single one, and the chip waits for the cycles of the omitted
-    bundles when it jumps. So the slots end with the last empty bundle before the next branch or region. If no bundle
+    the empty bundles at the end of the slots with a single empty bundle; when the chip jumps, it waits for the cycles
+    of the omitted bundles. So the slots end with the last empty bundle before the next branch or region. If no bundle
     was left out, the last slot may hold an operation. In that case at least one of these statements is true of the
     bundles after the last empty one:
     - They come from the path without the jump, and carry the branch's opposite predicate.
@@ -125,9 +125,9 @@ def meetings(schedule: Schedule) -> dict[int, int]:
 def exchanges(schedule: Schedule) -> frozenset[int]:
     """Identities of the operations with which an op of XLA adds up the values of both cores, right after a barrier.
 
-    One core copies its part into the memory of the other, which adds the parts up; both wait for the copy, whose note
-    is EXCHANGED. Flags between the cores say that there is room and that the copy is done. The next barrier waits for
-    the same events.
+    One core copies its part into the memory of the other core, which adds the parts up. Both cores wait for the copy,
+    whose note is EXCHANGED. Flags between the cores signal that there is room and that the copy is done. The next
+    barrier waits for the same events.
     """
     copied = schedule.ops_where("dma.done.wait".__eq__)
     if not any(op.note == EXCHANGED for _, op in copied):
@@ -175,8 +175,8 @@ def _load_before(schedule: Schedule, index: int, register: str) -> Op | None:
 def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
     """The load or `vstv` whose value the program stores to the allocation that `load` reads, or None.
 
-    It is None unless the program stores to the allocation exactly once, before the program's first jump, and otherwise
-    only loads from the allocation.
+    It is None if any of these fails: the program stores to the allocation exactly once, the store precedes the
+    program's first jump, and all other uses of the allocation are loads.
     """
     allocation = _ALLOCATION_LOADED.match(load.text) if load.opcode == "vld" else None
     if allocation is None:
@@ -197,10 +197,10 @@ def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
 
 
 def prefetched_words(schedule: Schedule) -> frozenset[str]:
-    """The words of scalar memory (`#allocation9`) that say whether the previous program has fetched an operand already.
+    """The words of scalar memory (`#allocation9`) that tell if the previous program has already fetched an operand.
 
-    XLA's cross-program prefetch compares the word with 0 by "not equal". Of the other words that the runtime writes,
-    only one is compared by "not equal", and with 1: it tells the program to run.
+    XLA's cross-program prefetch compares the word with 0 by "not equal". Only one other word that the runtime writes is
+    compared by "not equal": the word that tells the program to run, which is compared with 1.
     """
     loaded: dict[str, str] = {}
     words = set()
@@ -235,8 +235,8 @@ def result_words(schedule: Schedule) -> frozenset[str]:
 def is_for_first_core(schedule: Schedule) -> bool:
     """True if all cores but the first leave the program at once.
 
-    Such a program tests which core runs it before it moves or waits for any data, and other cores jump past all
-    operations that move data or wait.
+    The program then tests the number of its core before it moves or waits for any data, and all other cores jump past
+    all operations that move data or wait.
     """
     asked: set[str] = set()
     others: set[str] = set()
@@ -245,7 +245,7 @@ def is_for_first_core(schedule: Schedule) -> bool:
             if is_timed(op):
                 return False
             if is_branch(op) and op.predicate in others and (region := _REGION.search(op.arguments)):
-                # A region that does not start anywhere is the exit.
+                # The exit is the region without a start.
                 starts = (i for i, other in enumerate(schedule.bundles) if int(region[1]) in other.regions)
                 behind = schedule.bundles[next(starts, len(schedule.bundles)) :]
                 return not any(is_timed(op) for other in behind for op in other.ops)
@@ -267,9 +267,9 @@ def is_timed(op: Op) -> bool:
 
 
 def scalar_program(schedule: Schedule, also: Collection[int] = ()) -> dict[int, list[Op]]:
-    """The operations that can matter to the scalar program, by bundle: all but those from vectors to vectors.
+    """The operations that can matter to the scalar program, by bundle: all except operations from vectors to vectors.
 
-    `also` are identities of operations from vectors to vectors that matter nevertheless.
+    `also` are identities of operations from vectors to vectors that are included nevertheless.
     """
     scalars = {op.destination for op in schedule.ops if op.destination[:1] in ("s", "p")}
     by_bundle: dict[int, list[Op]] = {}
@@ -299,7 +299,7 @@ def vector_spills(schedule: Schedule) -> list[tuple[int, Op]]:
 
 
 def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
-    """The bundle indices of all spills and of all fills, by `spill` and `fill`; one index for each operation."""
+    """By `spill` and `fill`: the bundle indices of all these operations, one index for each operation."""
     ops, homes = schedule.ops, schedule.homes
     bundles: dict[str, list[int]] = {}
     for opcode, places in schedule.places.items():

@@ -17,10 +17,10 @@ from harness.judge.simulate.runs import CoreRun
 from harness.judge.simulate.timeline_spans import MOST_SPANS, SpanRecorder, SpanWindow
 from harness.records import Span, Timeline, TransferCycles
 
-# An op without a grid has no steps to show: instead, this many cycles of its middle are shown.
+# An op without a grid has no steps to show, so this many cycles from the middle of its run are shown.
 _SHOWN_WITHOUT_GRID = 2_000
-# The limits of the timeline that every attempt saves: cycles shown of each op, and spans in each row. With them a file
-# has 100 to 250 KB.
+# The limits of the timeline that every attempt saves: shown cycles of each op, and spans in each row. With these limits
+# a file has 100 to 250 KB.
 _SMALL_CYCLES, _SMALL_SPANS = 1_000, 1_000
 _NO_END = 1 << 62
 
@@ -54,7 +54,7 @@ def timeline(
 
 @dataclass(slots=True)
 class Recording:
-    """A run that records a small timeline, in which some cycles of each op's first steps are shown bundle by bundle.
+    """A run that records a small timeline, which shows some cycles of each op's first steps bundle by bundle.
 
     `cores` are the outcome of the run, once it has ended.
     """

@@ -12,8 +12,8 @@ from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import Span, SpanKind
 
-# Longer rows keep only their beginning, their end and their window; a browser displays 15 rows of this length with
-# ease.
+# The most spans in a row: a longer row keeps only its beginning, its end and its window. A browser displays 15 rows of
+# this length with ease.
 MOST_SPANS = 20_000
 # The rows of transfers: to the core or within it, to HBM, to another chip.
 READ, WRITTEN, SENT = "DMA in", "DMA out", "DMA to chips"
@@ -71,7 +71,7 @@ class _Call:
     moved_bytes: int = 0
 
     def shown(self, clock: int, turn: int) -> bool:
-        """True if what happens at `clock`, or in that turn, is in the window."""
+        """True if the cycle `clock`, or the turn `turn`, is in the window."""
         if self.window is None:
             return False
         place = clock - self.start if self.account.first_body is None else turn
@@ -82,8 +82,8 @@ class SpanRecorder:
     """The spans of one core or chip, named `place`. A row keeps `most` spans, and all spans in the window.
 
     Without windows nothing is shown bundle by bundle. `flight_cycles` counts the cycles in which a transfer is in
-    flight. `waited_cycles` counts the cycles among them in which the core waits for a transfer. Both count the whole
-    run, including spans that are not kept.
+    flight, `waited_cycles` those of these cycles in which the core also waits for a transfer. Both cover the whole run,
+    including spans that are not kept.
     """
 
     def __init__(self, place: str, windows: Iterable[SpanWindow] = (), most: int = MOST_SPANS) -> None:
@@ -161,7 +161,7 @@ class SpanRecorder:
         self._add(self._span("wait", "waits", name, start, end))
 
     def _turn(self, frame: _Call, clock: int) -> None:
-        """Records that a turn has ended, and adds the turn before it, which therefore was not the last."""
+        """Records that a turn has ended, and adds the turn before it: that turn was not the last."""
         if frame.before is not None:
             turn, start, end = frame.before
             step = turn - (frame.account.first_body or 0)

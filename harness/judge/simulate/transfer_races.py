@@ -1,7 +1,7 @@
 """Transfers in flight in an executed schedule, and accesses to their memory before they have been waited for.
 
-As in the interpreter, a transfer is in flight until everything that was started on its sync flag has been waited for: a
-flag counts the granules of all its transfers together. The checks cover VMEM (transfers, and the loads and stores of
+As in the interpreter, a transfer is in flight until all transfers started on its sync flag have been waited for: a flag
+counts the granules of all its transfers together. The checks cover VMEM (transfers, and the loads and stores of
 `accesses.py`) and HBM (transfers) of one kernel on one core.
 """
 
@@ -154,7 +154,7 @@ class UnderWay:
         self._by_flag: dict[int, list[Moving]] = {}
         # Flags with a transfer whose source or target memory is not known.
         self._unfollowed: set[int] = set()
-        # Transfers of a kernel have few sizes and strides.
+        # The layouts are cached, because the transfers of a kernel have few sizes and strides.
         self._strides_of: dict[tuple[int, ...], _Strides | None] = {}
 
     def started(
@@ -168,7 +168,7 @@ class UnderWay:
     ) -> None:
         """Records a transfer of `size` granules; `layout` is empty, or strides and counts, or a descriptor's address.
 
-        A side whose place is not known is not followed; neither side is if the strides are not known.
+        A side with an unknown place is not followed. If the strides are unknown, neither side is followed.
         """
         is_empty = not isinstance(size, Unknown) and size == 0
         if not self._is_watching or isinstance(flag, Unknown) or is_empty:
@@ -191,8 +191,8 @@ class UnderWay:
     def arrived(self, flag: int) -> bool:
         """Records that everything that was started on the flag has been waited for.
 
-        Returns True if these transfers and the program's accesses were all followed, and no access touched the
-        transfers' memory before.
+        Returns True if all these transfers and all accesses of the program were followed, and no access touched the
+        transfers' memory before this wait.
         """
         is_clear = bool(self._touches) and flag not in self._unfollowed
         self._unfollowed.discard(flag)
@@ -296,7 +296,7 @@ def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> _Strides | N
     """The layout from triples of numbers, the outermost level first; None if they give no layout of this size.
 
     Without numbers, the layout is a single run. A triple has the two strides of its level, and the number of items of
-    the next level in one item of its level. The last triple has the number of rows of a run instead of that number.
+    the next level in one item of its level; in the last triple, the third number is the number of rows of a run.
     """
     if size <= 0 or len(numbers) % 3:
         return None

@@ -6,7 +6,7 @@ from collections import Counter
 from harness.dumps.llo import Schedule
 from harness.judge.simulate.scalar import is_known
 
-# Vector operations that are understood, by the first word of their opcode: they are modelled elsewhere, or take only
+# Vector operations that are understood, by the first word of their opcode: other modules model them, or they take only
 # the cycle in which they issue. Seen in schedules of libtpu 0.0.42 and 0.0.50.
 _VECTOR_WORDS = """
     vabs vadd vand vandn vbcast vcarry vceil vclamp vclampa vclz vcmask vcmp vcombine vcountsetbits vcvt vdwg vexp vexp2

@@ -1,4 +1,4 @@
-"""A scalar register's value while a schedule is executed: an integer, or unknown with the reason why."""
+"""A scalar register's value while a schedule is executed: an integer, or unknown together with the reason."""
 
 import math
 import operator
@@ -23,7 +23,7 @@ class Unknowable(Exception):
 class Unknown:
     """A value that is not known. It spreads through arithmetic and raises Unknowable if a decision needs it.
 
-    `unwritten`: it was read from memory that the program never wrote.
+    `unwritten`: the value was read from memory that the program never wrote.
     """
 
     __slots__ = ("reason", "unwritten")
@@ -122,7 +122,7 @@ def divided(dividend: "int | Unknown", other: "int | Unknown") -> "int | Unknown
 
 
 def remainder(dividend: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
-    """The remainder of the division that `divided` does."""
+    """The remainder of the division of `divided`; unknown for a division by zero."""
     return (dividend & 0xFFFFFFFF) - divided(dividend, other) * (other & 0xFFFFFFFF)
 
 

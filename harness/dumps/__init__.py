@@ -1,1 +1,1 @@
-"""Readers of the files that compilers and profilers write: text or bytes in, records out, no device."""
+"""Readers of the files that compilers and profilers write; they turn text or bytes into records, without a device."""

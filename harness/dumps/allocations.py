@@ -1,4 +1,4 @@
-"""The meaning of a schedule's names: the table of allocations that the compiler writes before its last passes."""
+"""Reads the meaning of a schedule's names: the table of allocations that the compiler writes before its last passes."""
 
 import re
 from typing import NamedTuple
@@ -14,8 +14,8 @@ _ALLOCATION = re.compile(
 class Allocation(NamedTuple):
     """The meaning of a name of a schedule (`#allocation6`): its memory space, its bytes, and the compiler's words.
 
-    `address` counts bytes from the start of the space if all programs use the same place, else it is None; `tag` is
-    text such as `sflag constant byte address 0x20 - barrier sync flag number`.
+    `address` counts bytes from the start of the space; it is None if programs use different places. `tag` is text such
+    as `sflag constant byte address 0x20 - barrier sync flag number`.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Constants of a compiled program, from the executable that PJRT serializes: the compiler does not dump them as text.
+"""Reads constants of a compiled program from PJRT's serialized executable, because the compiler's text lacks them.
 
-Such constants are the tables of neighbours that XLA's collectives read and, on 32 chips and more, the tables of routes.
-`Compiled.runtime_executable().serialize()` gives the bytes. They belong next to the dumps, in a file whose name ends in
-`.executable`.
+These constants are the tables of neighbours that XLA's collectives read and, on 32 chips and more, the tables of
+routes. `Compiled.runtime_executable().serialize()` returns the executable's bytes; they belong next to the dumps, in a
+file whose name ends in `.executable`.
 """
 
 import re
@@ -20,23 +20,23 @@ _STRIDE, _BLOCK = 16384, 512
 _TABLE = re.compile(r"[su]32\[(\d+)\]")
 _WORD = 4
 # The image of a program lies in a protocol buffer, after a list of its parts. Each part has an offset (left out if 0)
-# and a size. The part of kind 2 has the constants, that of kind 3 takes no bytes of the image.
+# and a size. The part of kind 2 has the constants; the part of kind 3 takes no bytes of the image.
 _CONSTANTS = re.compile(
     rb"\x12[\0-\x7f]\x08\x02\x10\x01\x1a[\0-\x7f]\x10([\x80-\xff]*[\0-\x7f])"
     rb"(?:\x12[\0-\x7f]\x08\x03\x10\x01\x20[\x80-\xff]*[\0-\x7f])?\x1a([\x80-\xff]*[\0-\x7f])",
     re.DOTALL,
 )
-# libtpu 0.0.50 stores the image in a Riegeli file, which puts a header of its own (hash, offset of the chunk that it
-# interrupts, offset of the next) in front of every block of 64 KiB. The first header is the same in each file except
-# for the last offset.
+# libtpu 0.0.50 stores the image in a Riegeli file. In front of every block of 64 KiB, the file has a header (hash,
+# offset of the chunk that the header interrupts, offset of the next chunk). The first header differs between files only
+# in the last offset.
 _FIRST_HEADER = bytes.fromhex("83af70d10d884a3f") + bytes(8)
 _HEADER, _HEADER_EVERY = 24, 1 << 16
 
 
 def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str, tuple[int, ...]]:
-    """The words of each constant in HBM that is a vector of 32-bit integers, by its allocation's name.
+    """The words of each constant in HBM that is a vector of 32-bit integers, by the name of its allocation.
 
-    Empty if `directory` has no executable, or if the executable's constants are not as long as the allocations say.
+    Empty if `directory` has no executable, or if the constants of the executable differ in length from the allocations.
     """
     path = next(iter(sorted(directory.glob(f"*{SUFFIX}"))), None)
     if path is None:

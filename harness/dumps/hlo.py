@@ -50,7 +50,7 @@ _SCHEMA: Schema = {
     "StackFrame": (("file_location_id", 1, "int32"),),
 }
 
-# Opcodes behind each count. An asynchronous copy is counted by its start; XLA writes matmuls as convolutions too.
+# The opcodes in each count. An asynchronous copy is counted by its start. XLA also writes matmuls as convolutions.
 _OPCODES = {
     "copy": ("copy", "copy-start"),
     "transpose": ("transpose",),
@@ -78,7 +78,7 @@ class CustomCall:
 class KernelBody:
     """One Pallas kernel of the module: the Mosaic bytecode that `dumps.mosaic` reads.
 
-    `vmem_bytes` is the scoped VMEM the compiler gave it (memory space 1), None if not stated.
+    `vmem_bytes` is the scoped VMEM (memory space 1) that the compiler gave the kernel, None if not stated.
     """
 
     name: str

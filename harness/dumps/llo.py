@@ -1,7 +1,7 @@
-"""The TPU compiler's final schedule as records: bundles, their operations, and how full each bundle is.
+"""The TPU compiler's final schedule as records: bundles, their operations, and the use of each bundle's slots.
 
-The form of the text is known from dumps of libtpu 0.0.42 and 0.0.50; an unknown form is kept as text, so that it can be
-counted instead of being missed.
+The form of the text is known from dumps of libtpu 0.0.42 and 0.0.50. Text of an unknown form is kept, so that it is
+counted instead of overlooked.
 """
 
 import gc
@@ -63,9 +63,9 @@ class Op(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """One very long instruction word; `address` is its place in the program.
+    """One very long instruction word; `address` is the place of the word in the program.
 
-    `regions` are the numbers of the program's regions that start with it. `ends` is True if a region ends with it.
+    `regions` are the numbers of the regions that start with this bundle. `ends` is True if a region ends with it.
     """
 
     address: int
@@ -78,10 +78,10 @@ class Bundle(NamedTuple):
 class Schedule:
     """The final schedule of one HLO op, its bundles in order of their address.
 
-    `grid_exit` is the index of the bundle with the exit test of a Pallas kernel's grid loop, None without such a loop.
+    `grid_exit` is the index of the bundle with the exit test of a Pallas kernel's grid loop, None without a grid loop.
     The test runs `pipeline_depth` more times than the kernel's body. `is_kernel` is True for a custom call, False for
-    XLA's own operations. `allocations` are read only for programs of several chips, which raise each other's sync flags
-    by number; empty if the dump does not have them.
+    XLA's own operations. `allocations` are read only for programs of several chips, because these chips raise each
+    other's sync flags by number; empty if the dump has no allocations.
     """
 
     name: str
@@ -137,10 +137,10 @@ class ModuleDump:
     """All that a simulation needs of one dump directory: the HLO ops' schedules and the program that calls them.
 
     `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it. `digest` is equal for equal
-    schedules, even if their values and kernels have other names. `timings` are sets of tables, and the module is
-    executed once with each set; without them the contents of its arguments are unknown. `assumption` is the stated
-    direction of branches that depend on a vector's contents. `constants` are words in HBM from the executable of a
-    program of several chips, by their names in the top-level program.
+    schedules, even if names of values and kernels differ. `timings` are sets of tables, and the module is executed once
+    with each set; without tables the contents of its arguments are unknown. `assumption` is the stated direction of
+    branches that depend on a vector's contents. `constants` are words in HBM from the executable of a program of
+    several chips, by their names in the top-level program.
     """
 
     schedules: tuple[Schedule, ...]
@@ -165,17 +165,17 @@ class ModuleDump:
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """The HLO ops that the top-level program calls, one entry for each place it calls them from."""
+        """The HLO ops that the top-level program calls, with one entry for each call in the program."""
         return tuple(name for bundle in self.top.bundles for op in bundle.ops if (name := called_name(op)))
 
 
-# The region that the last bundle starts if its comment names no region, but its mark says that it is a jump target.
+# The region that the last bundle starts if the bundle is marked as a jump target, but its comment names no region.
 EXIT_REGION = -1
 # The opcode for text between separators that does not look like an operation.
 UNREADABLE = "(unreadable)"
 
-# Begins with a line break instead of `^`, which would be tried at every character. Here and below, possessive
-# quantifiers (`*+`, `++`) avoid backtracking, which would be in vain.
+# The pattern begins with a line break, because `^` would be tried at every character. Possessive quantifiers (`*+`,
+# `++`) in this and later patterns avoid useless backtracking.
 _BUNDLE = re.compile(r"\n *+(0x[0-9a-f]++|0) ++([A-Z]{2}[A-Z, ]*+)?: *+[> ]*+\{")
 _NAMED = re.compile(r"%[\w.-]++")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -194,8 +194,8 @@ _SCHEDULE_FILE = re.compile(r"(\d+)-(.+)-\d+-final_bundles\.txt")
 _UTILISATION_FILE = re.compile(r"(\d+)-(.+)-\d+-final_hlo-static-per-bundle-utilization\.txt")
 # The last pass of the compiler whose text says where allocations lie.
 _ALLOCATIONS_FILE = re.compile(r"(\d+)-(.+)-\d+-post-delay-converter\.txt")
-# libtpu 0.0.41 and later: if a file's name would be longer than this, the op's name in it is cut off and followed by a
-# number.
+# libtpu 0.0.41 and later: if a file's name would be longer than this, the op's name in the file's name is cut off and a
+# number follows.
 _LONGEST_FILE_NAME = 250
 _CUT_NAME = re.compile(r"(.+)-\d+")
 _INSTRUCTION = re.compile(r"%([\w.\-]+) = ")
@@ -203,11 +203,11 @@ _INSTRUCTION = re.compile(r"%([\w.\-]+) = ")
 _SEVERAL_DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(?!1\b)\d")
 _TOP = "TLP"
 _CALLED = re.compile(r"/\* (%[\w.\-]+ = [\w\-]+\([^)]*\))")
-# In the comment of a load from scalar memory: the meaning of a word that the runtime or the loader left there.
+# In the comment of a load from scalar memory: the meaning of a word that the runtime or the loader wrote.
 _RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|(?:logical|physical) chip id|hbm offset)\b")
 # A comment is a list of remarks: `/* loc("kernel.py":23:4) :: kRem */`, in any order.
 _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
-# In the comment of one of the compiler's own checks: what is checked or, at the kernel's end, which semaphore.
+# In the comment of a check that the compiler added: the name of the check or, at the kernel's end, the semaphore.
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
 # One of these: the direction of a transfer whose opcode does not show it, a wait for a transfer from or to the other
 # core, or a wait of the barrier at which several chips begin a program.
@@ -224,8 +224,8 @@ _NOTES = {
     "vwait": _MEETING,
 }
 # The form that nearly all operations of a long schedule have: a vector operation without a predicate, followed by at
-# most one comment, which is no note. Groups are the fields of Op; other forms are read by `_op`. The slash is that of a
-# transpose, whose operands begin with `[1/8]`.
+# most one comment, which is no note. Groups are the fields of Op; `_op` reads all other forms. The slash allows
+# transposes, whose operands begin with `[1/8]`.
 _PLAIN = re.compile(
     r"(?:\A|(?<=;;))\s*+%[a-z]*+\d++(?:_([a-z]+\d+))? = (v(?!wait)[\w.\-]*+(?:\[\d+\][\w.]*+)*+)()"
     r"([^/(){};]*+(?:/\d[^/(){};]*+)?)"
@@ -234,8 +234,8 @@ _PLAIN = re.compile(
 _as_op: Callable[[Iterable[str]], Op] = partial(tuple.__new__, Op)
 # A label that some operations have before their operands: `/*vst_source=*/`.
 _LABEL = re.compile(r"/\*\w+=\*/")
-# A file's name in a location. The author of a kernel can choose it, and it could end the comment that it stands in; the
-# compiler writes a quotation mark as \22.
+# A file's name in a location. The author of a kernel can choose the name, and the name could end the comment around it.
+# The compiler writes a quotation mark as \22.
 _FILE = re.compile(r'loc\("([^"]*)"(:?)')
 _STRANGE = re.compile(r"[^\w.+\-]")
 
@@ -246,7 +246,7 @@ def called_name(op: Op) -> str:
 
 
 def called_operands(op: Op) -> tuple[str, ...]:
-    """The names of the HLO instructions that an `inlined_call` passes to the op that it calls, in their order."""
+    """The names of the HLO instructions that an `inlined_call` passes to the called op, in order."""
     return tuple(re.findall(r"%([\w.\-]+)", op.note.partition("(")[2])) if op.opcode == "inlined_call" else ()
 
 
@@ -254,7 +254,7 @@ def called_operands(op: Op) -> tuple[str, ...]:
 def garbage_kept() -> Iterator[None]:
     """Runs its body without Python's cyclic garbage collector.
 
-    The collector would take half of the time, because it searches a million records, which have no cycles.
+    The collector would take half of the time: it searches a million records, although they have no cycles.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -275,7 +275,7 @@ def _without_names(text: str) -> str:
 def read_module(directory: Path) -> ModuleDump:
     """The final schedules of one compiled module, as the compiler dumped them into `directory`.
 
-    Raises RatchetError `no-dump` if there is no schedule in it. The runtime's start and stop (`late-*`) are left out,
+    Raises RatchetError `no-dump` if the folder has no schedule. The runtime's start and stop (`late-*`) are left out,
     because they are not part of the module.
     """
     files = sorted(directory.iterdir()) if directory.is_dir() else []
@@ -336,7 +336,7 @@ def _ops_of_program(files: Iterable[Path]) -> frozenset[str]:
 
 
 def _whole_name(file_name: re.Match[str], ops: Collection[str]) -> str:
-    """The HLO op that a file of a dump is about; a cut-off name that fits several ops stays as it is."""
+    """The HLO op that a file of a dump describes. A cut-off name that fits several ops is returned unchanged."""
     name, cut = file_name[2], _CUT_NAME.fullmatch(file_name[2])
     if len(file_name[0]) != _LONGEST_FILE_NAME or cut is None:
         return name
@@ -366,7 +366,7 @@ def parse_schedule(name: str, text: str) -> Schedule:
     grid_exit = None
     is_kernel = entry is not None and entry[1] == "custom-call"
     if stages and is_kernel:
-        # The grid's loop is the outermost one, so its exit test is the last.
+        # The grid's loop is the outermost loop, so its exit test is the last exit test.
         grid_exit = max((i for i, body in enumerate(bodies) if "/* loop exit test" in body), default=None)
     return Schedule(
         name=name, bundles=bundles, grid_exit=grid_exit, pipeline_depth=max(stages, default=0), is_kernel=is_kernel
@@ -406,7 +406,7 @@ def _plain_op(part: str) -> Op | None:
 
 
 def _op(part: str) -> Op | None:
-    """The operation that stands between two separators, None if nothing does."""
+    """The operation that stands between two separators, None if there is no text."""
     source = _SOURCE.search(part)
     plain = _COMMENT.sub("", part) if "/*" in part else part
     match = _OP.search(plain)

@@ -1,8 +1,8 @@
-"""Reports on device memory without a capture: the compiler's out-of-memory message, and JAX's snapshot.
+"""Reads reports on device memory that need no capture: the compiler's out-of-memory message, and JAX's snapshot.
 
-The message is XLA:TPU's: about a program that does not fit ("Ran out of memory in memory space hbm"), about a kernel
-("Scoped allocation with size ...", "Allocation (size=...) would exceed memory"), or from the runtime ("Attempting to
-allocate ..."). The snapshot is the file of `jax.profiler.save_device_memory_profile`, a profile in pprof's form.
+The message comes from XLA:TPU, about a program ("Ran out of memory in memory space hbm") or a kernel ("Scoped
+allocation with size ...", "Allocation (size=...) would exceed memory"), or from the runtime ("Attempting to allocate
+..."). The snapshot is the file of `jax.profiler.save_device_memory_profile`, a profile in pprof's form.
 """
 
 import gzip
@@ -20,8 +20,8 @@ from harness.dumps.schema import message_class
 from harness.errors import RatchetError
 
 _GZIP = b"\x1f\x8b"
-# Strings that every snapshot of JAX has in its table of strings; captures have none there. Files larger than
-# `_UNPACKED_BYTES` are captures.
+# Strings that every snapshot of JAX has in its table of strings; a capture has no strings at that place. Files larger
+# than `_UNPACKED_BYTES` are captures.
 _STRINGS = {"space", "allocations", "bytes"}
 _UNPACKED_BYTES = 64 << 20
 _UNIT = r"[KMGT]?(?:i?B)?"
@@ -87,7 +87,7 @@ class ProgramAllocation:
 class OutOfMemory:
     """A program that does not fit into `space` (hbm, vmem); `parts` has the bytes of each kind of allocation.
 
-    `is_limit`: the capacity is a limit that the kernel or a flag sets, and the memory may have more.
+    `is_limit`: the capacity is a limit that the kernel or a flag sets; the memory itself may be larger.
     """
 
     space: str
@@ -100,7 +100,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """An array or a program that a device had no room for at run time; `free_bytes` is None if the message lacks it."""
+    """An array or program for which a device had no room at run time; `free_bytes` is None if not in the message."""
 
     bytes: int
     free_bytes: int | None
@@ -124,7 +124,7 @@ def out_of_memory(text: str) -> OutOfMemory | None:
     if full is None:
         return _scoped(text)
     body = text[full.end() :].replace("\\n", "\n").replace('\\"', '"')
-    # If JAX quotes the compiler's reply after the message, everything is there twice.
+    # If JAX quotes the compiler's reply after the message, every allocation stands in the text twice.
     body = body.partition("[type.googleapis.com")[0]
     return OutOfMemory(
         space=full["space"].lower(),
@@ -207,7 +207,7 @@ def is_snapshot(data: bytes) -> bool:
 
 
 def _strings(data: bytes) -> set[str]:
-    """The strings in the table of `data`, a profile in pprof's form; none if it is something else."""
+    """The strings in the table of `data`, a profile in pprof's form; empty if `data` is something else."""
     try:
         return set(message_class("pprof", _PPROF, "Profile").FromString(data).string_table)
     except (message.DecodeError, ValueError):
@@ -237,7 +237,7 @@ def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
 def _buffers(profile: Any) -> Iterator[Held]:
     text = profile.string_table
     kinds = [text[entry.type] for entry in profile.sample_type]
-    # Profiles of other programs measure other things: `index` raises ValueError.
+    # If the profile is of another program and measures something else, `index` raises ValueError.
     size, count = kinds.index("space"), 0
     functions = {entry.id: entry for entry in profile.function}
     locations = {entry.id: entry for entry in profile.location}

@@ -1,6 +1,6 @@
 """Operation counts inside Pallas TPU kernels, read from their Mosaic bytecode with jaxlib's MLIR bindings.
 
-Only the MLIR bindings of jaxlib are imported: nothing else can read the bytecode. Neither JAX nor a device is needed.
+Only jaxlib's MLIR bindings are imported, because no other library reads the bytecode. JAX and devices are not needed.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from jaxlib.mlir.passmanager import PassManager
 from harness.errors import RatchetError
 from harness.records import MosaicCounts
 
-# Bytecode is stored in a frozen dialect, which this pass turns into the current ones.
+# Bytecode is stored in a frozen dialect, which this pass converts to the current dialects.
 _DESERIALIZE = "builtin.module(mosaic-serde{serialize=false})"
 
 _DIALECTS = frozenset(("arith", "builtin", "cf", "func", "llvm", "math", "memref", "scf", "tpu", "ub", "vector"))
@@ -48,17 +48,17 @@ _NAMES = {
 
 
 def counts(bodies: Sequence[bytes]) -> MosaicCounts:
-    """Static counts over all bodies: each operation once, however often its loop runs.
+    """Static counts over all bodies: each operation counts once, however often its loop runs.
 
     Only loads and stores of vectors are counted. In some JAX versions a store through a reference comes with a load of
     the old value, which the compiler removes later. `dma` counts transfers that are started. `not_understood` names
     each operation of an unknown dialect once. Raises RatchetError `bad-mosaic` if a body does not parse, for example
-    one of a newer jaxlib.
+    because a newer jaxlib wrote it.
     """
     names: Counter[str] = Counter()
     for body in bodies:
         with parsed(body) as module:
-            # The module operation itself is the container, not content.
+            # The module operation itself is the container, and is not counted.
             names.update(_names(module.operation))
     named = {field: sum(names[name] for name in alternatives) for field, alternatives in _NAMES.items()}
     unknown = tuple(sorted(name for name in names if name.partition(".")[0] not in _DIALECTS))
@@ -66,7 +66,7 @@ def counts(bodies: Sequence[bytes]) -> MosaicCounts:
 
 
 def fingerprint_text(body: bytes) -> str:
-    """The kernel as text without source locations: equal texts are the same kernel, for one JAX version.
+    """The kernel as text without source locations. Under one JAX version, kernels with equal texts are the same kernel.
 
     Raises RatchetError `bad-mosaic` if the body does not parse.
     """
@@ -85,7 +85,7 @@ def parsed(body: bytes) -> Iterator[ir.Module]:
             module = ir.Module.parse(body)
             PassManager.parse(_DESERIALIZE).run(module.operation)
         except ir.MLIRError as error:
-            # The first two lines say what was being done and what was wrong; the rest is the whole module.
+            # The first two lines name the step and the error; the rest is the whole module.
             reason = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
             raise RatchetError(
                 "bad-mosaic", f"expected Mosaic bytecode that this jaxlib reads, got {len(body)} bytes: {reason}"

@@ -1,12 +1,12 @@
-"""Message classes for the fields of a public proto that are read, described in plain tuples."""
+"""Makes message classes for those fields of a public proto that are read; plain tuples describe the fields."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 
-# Message -> (field, number, type). A type is a scalar (`bytes`, `int64` ...) or another message of the schema;
-# after it, `*` means repeated, and `!` that the field's presence matters (all fields with `!` are one `oneof value`).
+# Message -> (field, number, type). A type is a scalar (`bytes`, `int64` ...) or another message of the schema. After
+# the type, `*` means repeated, and `!` that the field's presence matters (all fields with `!` are one `oneof value`).
 Schema: TypeAlias = Mapping[str, Sequence[tuple[str, int, str]]]
 
 

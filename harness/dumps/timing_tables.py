@@ -1,4 +1,4 @@
-"""Files next to the compiler's dumps that describe timed calls: contents of tables, and directions of branches."""
+"""Files next to the compiler's dumps that describe the timed calls: contents of tables, and directions of branches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ class TimingTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingTables:
-    """All tables of one timed call; `name` is that of the timing input."""
+    """All tables of one timed call; `name` is the name of the timing input."""
 
     name: str
     tables: tuple[TimingTable, ...]
 
     @property
     def arguments(self) -> dict[int, npt.NDArray[np.generic]]:
-        """The tables as arrays by their positions, as `Tables` takes them."""
+        """The tables as arrays by position, in the form that `Tables` takes."""
         return {table.position: np.array(table.values, dtype=table.dtype).reshape(table.shape) for table in self.tables}
 
 
@@ -54,13 +54,13 @@ def timing_tables(name: str, arguments: Mapping[int, npt.NDArray[np.generic]]) -
 
 
 def write(directory: Path, every: Sequence[TimingTables]) -> None:
-    """Writes the tables next to the dumps of the module in `directory`; no file if there are none."""
+    """Writes the tables next to the dumps of the module in `directory`; writes no file if there are no tables."""
     if every:
         (directory / _FILE).write_bytes(msgspec.json.encode(tuple(every)))
 
 
 def read(directory: Path) -> tuple[TimingTables, ...]:
-    """The tables that `write` left in `directory`; empty if none. Raises RatchetError `no-dump` if unreadable."""
+    """The tables that `write` left in `directory`, or (). Raises RatchetError `no-dump` if the file is unreadable."""
     path = directory / _FILE
     if not path.is_file():
         return ()
@@ -71,7 +71,7 @@ def read(directory: Path) -> tuple[TimingTables, ...]:
 
 
 def write_assumption(directory: Path, assumption: Assumption | None) -> None:
-    """Writes the assumption next to the dumps of the module in `directory`; no file if nothing is assumed."""
+    """Writes the assumption next to the dumps of the module in `directory`; writes no file if it is None."""
     if assumption is not None:
         (directory / _ASSUMPTION).write_bytes(msgspec.json.encode(assumption))
 

@@ -7,9 +7,9 @@ from harness.errors import RatchetError
 
 
 def fingerprint_text(body: bytes) -> str:
-    """The kernel as text without source locations: equal texts are the same kernel, for one JAX version.
+    """The kernel as text without source locations. Under one JAX version, kernels with equal texts are the same kernel.
 
-    Raises RatchetError `bad-triton` if the body does not parse, for example one of a newer jaxlib.
+    Raises RatchetError `bad-triton` if the body does not parse, for example because a newer jaxlib wrote it.
     """
     with ir.Context() as context, ir.Location.unknown():
         dialect.register_dialect(context)

@@ -1,7 +1,7 @@
 """The contents of an .xplane.pb file, a profiler's XSpace: planes, lines, events and statistics, unchanged.
 
-Only the needed part of the public xplane.proto is read. That includes the statistics of metadata, which hold an
-operation's costs (flops, bytes, category, source); its events lack them.
+Only the needed part of the public xplane.proto is read. This part includes the statistics of metadata: they hold an
+operation's costs (flops, bytes, category, source), which the operation's events lack.
 """
 
 from array import array
@@ -18,8 +18,8 @@ from harness.errors import RatchetError
 
 Value: TypeAlias = str | int | float | bytes
 
-# Field numbers of planes in a space, lines in a plane and events in a line. `_split` finds these fields, and each is
-# parsed separately, because a parsed event takes ten times the memory of its bytes.
+# Field numbers of planes in a space, lines in a plane and events in a line. `_split` finds these fields, and each field
+# is parsed separately, because a parsed event takes ten times the memory of its bytes.
 _PLANES, _LINES, _EVENTS = 1, 3, 4
 # Strings are read as bytes, because profilers write names that are not UTF-8. An `...Entry` is an entry of a map.
 _SCHEMA = {
@@ -56,7 +56,7 @@ _SCHEMA = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """The metadata of all events of one kind: a name, a shorter one, statistics (flops, category, source)."""
+    """The metadata of all events of one kind: a name, a shorter name, statistics (flops, category, source)."""
 
     name: str
     display_name: str = ""
@@ -67,7 +67,7 @@ class Described:
 class Event:
     """One event. `start_ps` counts from an origin that all lines of a file share.
 
-    If `occurrences` is not None, the event stands for this number of events that have no place in time.
+    If `occurrences` is not None, the event stands for this number of events without a place in time.
     """
 
     of: Described
@@ -92,7 +92,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plane:
-    """One device or the host; `described` is all of its event metadata, also metadata that no event refers to."""
+    """One device or the host; `described` is all of its event metadata, even if no event refers to it."""
 
     name: str
     stats: Mapping[str, Value]
@@ -104,8 +104,8 @@ class Plane:
 class Space:
     """One file. `is_whole` is True if the file ends with a host's name, as files of profilers do.
 
-    Otherwise the file was made by another program, or is cut off exactly at the end of a plane; no reader can tell
-    which.
+    Otherwise the file was made by another program, or is cut off exactly at the end of a plane; a reader cannot tell
+    these two apart.
     """
 
     planes: tuple[Plane, ...]
@@ -126,9 +126,9 @@ class Space:
 
 
 def read(data: bytes, name: str) -> Space:
-    """The XSpace in `data`, called `name` in messages.
+    """The XSpace in `data`; messages call it `name`.
 
-    Raises RatchetError `bad-profile` if it is empty, cut off or something else.
+    Raises RatchetError `bad-profile` if `data` is empty, cut off or no XSpace.
     """
     if not data:
         raise RatchetError("bad-profile", f"{name} is empty; expected a profile (an XSpace). Capture it again")
@@ -194,7 +194,7 @@ def _line(data: bytes, start: int, end: int, described: Mapping[int, Described],
 
 
 class _Events(Sequence[Event]):
-    """The events of one line, each parsed on access: all of them together would take 15 times their bytes."""
+    """The events of one line, each parsed on access: parsed together they would take 15 times their bytes."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], by
         start = at
         key, at = _varint(data, at)
         if key < _LEAST_KEY:
-            # Zeros, as in a file whose blocks were never written; they need not be read one by one.
+            # A file whose blocks were never written has zeros; reading them one by one would be useless.
             raise message.DecodeError("no field has the number 0")
         kind = key & 7
         if kind == _BYTES:
@@ -268,7 +268,7 @@ def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], by
     return places, bytes(others)
 
 
-# Kinds of fields (protobuf.dev, "Encoding"); the marks for the start and the end of a group have no content.
+# Kinds of fields (protobuf.dev, "Encoding"). The kinds for the start and the end of a group have no content.
 _VARINT, _BYTES, _FIXED = 0, 2, {1: 8, 5: 4}
 # The key of field 1.
 _LEAST_KEY = 1 << 3
@@ -299,7 +299,7 @@ _NOTHING: Mapping[str, Value] = {}
 
 
 def _stats(stats: Sequence[Any], names: Mapping[int, str]) -> Mapping[str, Value]:
-    """The statistics by name, the last one for each name; statistics without a name or a value are left out."""
+    """The last statistic of each name, by name; statistics without a name or a value are left out."""
     return dict(_named(stats, names)) if stats else _NOTHING
 
 

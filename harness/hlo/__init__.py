@@ -1,1 +1,1 @@
-"""One model of a compiled module: its text read into records, and the integers in it evaluated by XLA."""
+"""One model of a compiled module: reads its text into records, and lets XLA evaluate the integers in it."""

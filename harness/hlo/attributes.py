@@ -29,9 +29,9 @@ _DOT = {
 }
 
 
-# Labels of eight dimensions are far shorter than this, and the numbers of a window have at most 31 bits.
+# Limits: labels of eight dimensions are far shorter than this, and a window's numbers have at most 31 bits.
 _LONGEST_LABELS, _LARGEST_WINDOW = 100, 1 << 31
-# The usual spelling of most attributes in XLA's text, each read in one match; other spellings are read token by token.
+# The usual spelling of most attributes in XLA's text is read in one match; any other spelling is read token by token.
 _KEY = re.compile(r",\s*([a-z_][\w\-]*)=")
 _END = re.compile(r"\s*\n\s*(?=[%}R])")
 _NAME = re.compile(r"%?([\w.\-]{1,200})(?=[,\n])")
@@ -58,8 +58,8 @@ def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: 
         elif tokens.match(_END) is not None or not tokens.skip(","):
             break
         else:
-            # Abridged listings end with a comma, after which an instruction may follow. An attribute has no blank
-            # before its `=`, but an instruction has one.
+            # An abridged listing ends with a comma, and an instruction may follow. An instruction has a blank before
+            # its `=`; an attribute has no blank.
             key_end = tokens.peek().start + len(tokens.peek().text)
             if tokens.begins_line() and not tokens.text.startswith("=", key_end):
                 break
@@ -220,7 +220,7 @@ def _word(tokens: Tokens) -> str:
 
 
 def _pass_over(tokens: Tokens) -> None:
-    """Passes over one value of any kind: words and groups up to the next comma, closing brace or end of the line."""
+    """Skips one value of any kind: words and groups up to the next comma, closing brace or end of the line."""
     if tokens.match(_PLAIN_WORD) is not None:
         return
     while True:

@@ -1,7 +1,7 @@
-"""Evaluates integers of a module: the instructions that they depend on become a program that XLA runs on the CPU.
+"""Evaluates integers of a module: XLA runs a program of the instructions that they depend on, on the CPU.
 
 XLA computes many of the tables that a kernel branches on, such as the groups of a grouped matmul or the target rows of
-a scatter. The instructions that compute them are copied into a new module, which XLA compiles for this computer.
+a scatter. The instructions that compute a table are copied into a new module, which XLA compiles for this computer.
 Fusions are opened, and the TPU's layouts are left out.
 """
 
@@ -23,7 +23,7 @@ Values = npt.NDArray[np.generic]
 # The place of a value in the new module: the name of an instruction, or the places of a tuple's parts.
 _Place: TypeAlias = "str | tuple[_Place, ...]"
 
-# Only integers are evaluated, because integer arithmetic is the same on every machine. Float arithmetic is not
+# Only integers are evaluated, because integer arithmetic is the same on every machine. Float arithmetic differs
 # (subnormal numbers, and conversions of numbers that no integer holds), so a branch in the simulation could skip work
 # that the chip does.
 INTEGERS = {"pred": "?", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4"}
@@ -38,15 +38,15 @@ _SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
 _OPENED = ("fusion", "call", "async-start", "call-start")
 _NOT_HERE = ("custom-call", "infeed", "rng", "rng-bit-generator", "partition-id", "replica-id")
 # Some integers are computed from floating-point numbers. They are trusted if only these operations are used, because
-# these round alike on every machine. A division and more complex operations do not.
+# these operations round alike on every machine. Divisions and more complex operations round differently.
 _EXACT = """
 abs add bitcast bitcast-convert broadcast clamp compare concatenate constant convert copy dynamic-slice
 dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
 reduce-window reshape reverse scatter select sign slice sort subtract transpose tuple while
 """
 # These operations add in an order that no source states, so their sums must be exact. Therefore a table may have only
-# one sum of floating-point numbers, and its terms must be -1, 0 or 1: constants and predicates from which no other
-# operation makes larger numbers.
+# one sum of floating-point numbers, and the terms of the sum must be -1, 0 or 1: constants and predicates from which no
+# other operation makes larger numbers.
 _SUMS = ("reduce", "reduce-window", "scatter")
 # Operations for which the order of the numbers does not matter; those of floats are limited by _SUMS.
 _IN_ANY_ORDER = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
@@ -54,25 +54,25 @@ _MAKE_LARGER = ("add", "subtract", "multiply", "bitcast-convert", "while")
 _STABLE = "is_stable=true"
 _COMMENT = re.compile(r"/\*.*?\*/")
 _LITERAL = re.compile(r"[-\w.+]+")
-# A product of a few numbers below this may be subnormal, which some machines flush to 0.
+# A product of a few numbers below this may be subnormal, and some machines flush subnormal numbers to 0.
 _SMALLEST = 2.0**-24
 # The contents of memory that nothing has written yet.
 _UNSET = "/*unset*/0"
 # The shape of a value that only orders operations, such as those of another core, and has no contents.
 _TOKEN = "token[]"
-# Larger arrays are not tables of indices.
+# The most elements of a table of indices; larger arrays are something else.
 MOST_ELEMENTS = 1 << 22
 _MOST_INSTRUCTIONS = 20_000
 
 
 class NotEvaluated(Exception):
-    """The value does not follow from known values, or not from integers alone."""
+    """The value depends on unknown values, or on numbers that are no integers."""
 
 
 def evaluated(
     module: Module, name: str, element: int | None, argument: Callable[[Instruction], Values | None]
 ) -> Values:
-    """The array that the instruction `name` yields, or the element number `element` of its tuple.
+    """The array that the instruction `name` yields, or the element of its tuple with the number `element`.
 
     `argument` gives the contents of a parameter of the entry. Raises NotEvaluated.
     """
@@ -125,7 +125,7 @@ class _Writer:
         return f"HloModule table\n\n{computations}\nENTRY %main () -> {kind} {{\n" + "\n".join(entry) + "\n}\n"
 
     def element(self, place: _Place, index: int, kind: Shape) -> _Place:
-        """One element of a tuple in the entry. Raises NotEvaluated for a copy in progress, which is no tuple here."""
+        """One element of a tuple in the entry. Raises NotEvaluated for a copy in progress, which has no elements."""
         if isinstance(place, tuple):
             return place[index]
         if not self._kinds[place].startswith("("):
@@ -133,7 +133,7 @@ class _Writer:
         return self._written(self.main, kind.plain, "get-tuple-element", f"%{place}", f", index={index}")
 
     def place(self, name: str, frame: _Frame) -> _Place:
-        """The place of the value of the instruction `name`; the value is written there first if it is missing."""
+        """The place of the value of the instruction `name`; writes the instruction if it is missing."""
         if name not in frame.places:
             frame.places[name] = self._copied(self._module.instructions[name], frame)
         return frame.places[name]
@@ -145,7 +145,7 @@ class _Writer:
         if instruction.shape.plain == _TOKEN:
             return ()
         if opcode == "get-tuple-element" and frame is self.main:
-            # A branch may receive a tuple, of which only this array has to be known.
+            # A branch may receive a tuple; only this array of the tuple has to be known.
             handed = self._module.branch_operands.get(instruction.operands[0].name)
             if handed is not None and handed.opcode == "tuple":
                 return self.place(handed.operands[instruction.number or 0].name, frame)
@@ -237,8 +237,8 @@ class _Writer:
         """True if machines may put equal keys of a sort into different orders, and the result shows the order.
 
         The order does not show if the sort is stable, or if elements with equal keys are identical: all operands are
-        broadcasts, except one of integers, whose elements are the keys. Floats may be equal without being identical
-        (0 and -0), so a sort of floats has an unknown order, even if it is stable.
+        broadcasts, except one operand of integers, whose elements are the keys. Floats may be equal without being
+        identical (0 and -0), so a sort of floats has an unknown order, even if it is stable.
         """
         operands = [self._module.instructions[operand.name] for operand in instruction.operands]
         seen = [place for place, operand in enumerate(operands) if operand.opcode != "broadcast"]
@@ -284,7 +284,7 @@ class _Writer:
         return kinds[0] == "f32" and kinds[1] not in ("f32", "pred")
 
     def _truncate(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
-        """The numbers without their fractions; large numbers, which machines convert differently, become unknown."""
+        """The numbers without fractions. Large numbers become unknown: machines convert them differently."""
         target = instruction.shape.plain
         sizes = target[target.index("[") :]
         limit = self._written(frame, "f32[]", "constant", "1073741824", "")
@@ -296,7 +296,7 @@ class _Writer:
         return self._written(frame, target, "select", f"%{fits}, %{whole}, %{other}", "")
 
     def _scatter(self, instruction: Instruction, operands: Sequence[_Place], frame: _Frame) -> str:
-        """The operand with its updates; elements that several updates set to different numbers become unknown.
+        """The operand with its updates. Elements that several updates set to different numbers become unknown.
 
         Machines may make the updates of one element in any order. Raises NotEvaluated if the order matters and the
         scatter does more than set elements of one array.
@@ -321,8 +321,8 @@ class _Writer:
             )
             for opcode, first in (("maximum", 0), ("minimum", -1))
         )
-        # An element without updates keeps its initial numbers, the type's least in `greatest` and its greatest in
-        # `least`, so it does not count as different.
+        # An element without updates keeps its initial numbers, the least number of the type in `greatest` and the
+        # greatest in `least`, so it does not count as different.
         sizes = kind.plain[kind.plain.index("[") :]
         differ = self._written(frame, f"pred{sizes}", "compare", f"%{greatest}, %{least}", ", direction=GT")
         other = self._unset(kind, frame)
@@ -339,7 +339,7 @@ class _Writer:
         return self._written(frame, kind.plain, "broadcast", f"%{end}", ", dimensions={}")
 
     def _chooser(self, kind: Array, opcode: str) -> str:
-        """Writes a computation that applies `opcode` to two numbers to the new module, and returns its name there."""
+        """The name of a computation that applies `opcode` to two numbers; writes it to the new module."""
         name, scalar = f"c{len(self._texts)}.{opcode}", f"{kind.dtype}[]"
         self._texts.append(
             f"%{name} (a: {scalar}, b: {scalar}) -> {scalar} {{\n  %{name}.a = {scalar} parameter(0)\n"
@@ -397,7 +397,7 @@ class _Writer:
         return place
 
     def _computation(self, name: str) -> str:
-        """Writes the computation `name` to the new module, and returns its name there."""
+        """The new module's name for the computation `name`; writes the computation to the new module."""
         called = self._module.by_name.get(name)
         if called is None or called.root is None:
             raise NotEvaluated(f"the computation {name} is not in the module")
@@ -410,7 +410,7 @@ class _Writer:
         frame.parameters = tuple(parameters)
         root = self._array(self.place(called.root.name, frame), frame)
         kind = self._kinds[root]
-        # The root has to be the last line and marked.
+        # The root must be the last line, and be marked as the root.
         if kind.startswith("("):
             line = next(line for line in lines if line.startswith(f"  %{root} = "))
             lines.remove(line)
@@ -470,7 +470,7 @@ def _bytes(array: Array) -> int | None:
 
 @cache
 def _client() -> Any:
-    # Keeps the client's log about devices out of this program's output.
+    # Keeps the XLA client's log about devices out of this program's output.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     from jaxlib import xla_client
 
@@ -487,7 +487,7 @@ def _run(text: str) -> Values:
         proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         devices = _jax.DeviceList(tuple(client.local_devices()[:1]))
         options = xla_client.CompileOptions()
-        # The whole module is constant: constant folding would evaluate it in XLA's slowest way.
+        # The whole module is constant, and constant folding, XLA's slowest way to evaluate, would do it all.
         options.executable_build_options.debug_options.xla_disable_hlo_passes = "constant_folding"
         program = client.compile_and_load(_jax.mlir.hlo_to_stablehlo(proto), devices, options)
         result = program.execute_sharded([]).disassemble_into_single_device_arrays()

@@ -1,4 +1,4 @@
-"""An HLO module as records: computations and their instructions, whether they came as text or as a proto."""
+"""An HLO module as records: computations and their instructions, read from text or from a proto."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ CallRole = Literal["calls", "to_apply", "body", "condition", "branch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """An operand: the name of an instruction of the same computation, and its shape if the text repeats it."""
+    """An operand: an instruction of the same computation by name, and the shape if the text repeats it."""
 
     name: str
     shape: Shape | None = None
@@ -122,7 +122,7 @@ class Computation:
 
     @cached_property
     def root(self) -> Instruction | None:
-        """The instruction whose value is returned: the last if none is marked as root; None without instructions."""
+        """The instruction whose value is returned: the root if one is marked, else the last; None without any."""
         marked = [instruction for instruction in self.instructions if instruction.is_root]
         return marked[0] if marked else self.instructions[-1] if self.instructions else None
 
@@ -160,7 +160,7 @@ class Module:
 
     @property
     def entry(self) -> Computation | None:
-        """The entry computation: the last if none is marked as entry; None without computations."""
+        """The entry computation: the marked entry, or else the last computation; None without computations."""
         marked = [computation for computation in self.computations if computation.is_entry]
         return marked[0] if marked else self.computations[-1] if self.computations else None
 
@@ -171,7 +171,7 @@ class Module:
 
     @cached_property
     def branch_operands(self) -> dict[str, Instruction]:
-        """The operand that a conditional passes to each branch, by its parameter's name; for branches called once."""
+        """The operand that a conditional passes to a branch, by the branch's parameter; for branches called once."""
         every = [instruction for computation in self.computations for instruction in computation.instructions]
         calls = Counter(name for instruction in every for _, name in instruction.called)
         operands: dict[str, Instruction] = {}
@@ -187,7 +187,7 @@ class Module:
 
     @cached_property
     def instructions(self) -> dict[str, Instruction]:
-        """The instructions of all computations by name; in a module that XLA prints no name occurs twice."""
+        """The instructions of all computations by name; names are unique in a module that XLA printed."""
         return {
             instruction.name: instruction
             for computation in self.computations

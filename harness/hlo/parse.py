@@ -1,4 +1,4 @@
-"""Reads HLO text into a module, instruction by instruction; text that is not understood is recorded, never guessed."""
+"""Reads HLO text into a module, instruction by instruction. Text that is not understood is recorded, never guessed."""
 
 import re
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _ROW = re.compile(r"(\d{1,18}) (.*)")
 # `{1}: (0, {}, may-alias)`: result 1 lies in the memory of parameter 0. The result's number is empty if the result is
 # no tuple.
 _ALIAS = re.compile(r"\{(\d{0,9})\}: \((\d{1,9}), \{\}")
-# At most this many places that are not understood are reported one by one.
+# The most places of text that is not understood that are reported one by one.
 _MOST_SENTENCES = 200
 _FIELD = re.compile(r"(\w+)=(\d{1,18})")
 # An instruction as XLA prints it: `ROOT %name = shape opcode(%a, %b)`. Any other form is read token by token.
@@ -54,7 +54,7 @@ class _Places:
 
 
 def module(text: str, name: str = "pasted text") -> Module:
-    """The module in `text`: a whole one, some computations, or single instructions. Raises RatchetError `bad-hlo`."""
+    """The module in `text`, which may be whole, computations or instructions. Raises RatchetError `bad-hlo`."""
     parsed = read(text, name)
     if not any(computation.instructions for computation in parsed.computations):
         reason = parsed.not_understood[0] if parsed.not_understood else "it is empty"
@@ -67,7 +67,7 @@ def module(text: str, name: str = "pasted text") -> Module:
 
 
 def read(text: str, name: str = "") -> Module:
-    """The module in `text`, as `module` returns it, but an empty one if nothing is understood."""
+    """The module in `text`, as `module` returns it; an empty module if nothing is understood."""
     return _Reader(text, name).read()
 
 

@@ -13,8 +13,8 @@ from typing import TypeAlias
 from harness.errors import RatchetError
 from harness.hlo.tokens import DIMENSIONS, Misunderstood, Tokens
 
-# Bits of one element in memory unless the layout says otherwise: types below a byte take a whole byte (XLA's primitive
-# types, xla_data.proto).
+# Bits of one element in memory, if the layout states no other width: types below a byte take a whole byte (XLA's
+# primitive types, xla_data.proto).
 ELEMENT_BITS = {
     **dict.fromkeys(("pred", "s1", "s2", "s4", "s8", "u1", "u2", "u4", "u8"), 8),
     **dict.fromkeys(("f4e2m1fn", "f8e3m4", "f8e4m3", "f8e4m3fn", "f8e4m3fnuz", "f8e4m3b11fnuz"), 8),
@@ -25,12 +25,12 @@ ELEMENT_BITS = {
     "c128": 128,
     **dict.fromkeys(("token", "opaque"), 0),
 }
-# In a tile, `*` stands for a dimension that is joined with the next more minor one.
+# In a tile, `*` stands for a dimension that is joined with the next, more minor dimension.
 JOINED = -1
 # The memory spaces of a TPU that are published: 0 and 1 in the scaling book, 5 in XLA's layout.h (host offloading).
 HOST = 5
 MEMORIES = {0: "HBM", 1: "VMEM", HOST: "host"}
-# Real tuples are two or three deep.
+# The deepest nesting of tuples that is read; real tuples are two or three deep.
 _DEEPEST = 50
 # XLA counts the elements of an array in 64 bits; tiles of a chip have a few thousand.
 _MOST_ELEMENTS, _LARGEST_TILE, _MOST_TILES = 1 << 63, 1 << 31, 8
@@ -44,11 +44,11 @@ _TILE = re.compile(r"\(([\d,]+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The placement of an array in memory; `minor_to_major` lists its dimensions, the fastest varying one first.
+    """The placement of an array in memory; `minor_to_major` lists its dimensions, fastest varying first.
 
     `tiles` are applied one after the other. `element_bits` is 0 if the width is that of the dtype. The array's size is
-    rounded up to a multiple of `tail_elements`. `others` keeps parts that are known to exist and do not affect the
-    size: `SC(0:8)`.
+    rounded up to a multiple of `tail_elements`. `others` keeps known parts that do not affect the size, such as
+    `SC(0:8)`.
     """
 
     minor_to_major: tuple[int, ...] = ()
@@ -124,7 +124,7 @@ class Array:
 
     @property
     def physical_dimensions(self) -> tuple[int, ...] | None:
-        """The dimensions in memory, most major first; each one that the first tile covers is rounded up to whole tiles.
+        """The dimensions in memory, most major first; those that the first tile covers are rounded up to whole tiles.
 
         For f32[3,5]{1,0:T(2,2)} that is (4, 6). None if it is not known.
         """
@@ -159,8 +159,8 @@ class Array:
     def padded_elements(self) -> int | None:
         """Elements in memory with the padding of all tiles; None if a dimension has no bound.
 
-        XLA's tiled layout (openxla.org/xla/tiled_layout): each tile splits the most minor dimensions into numbers of
-        tiles, rounded up, and dimensions within a tile; the next tile splits the result.
+        XLA's tiled layout (openxla.org/xla/tiled_layout): each tile splits each of the most minor dimensions into a
+        number of tiles, rounded up, and a dimension within a tile; the next tile splits the result.
         """
         sizes = self._ordered()
         if sizes is None:
@@ -190,12 +190,12 @@ class Array:
 
     @property
     def major_to_minor(self) -> tuple[int, ...]:
-        """The dimensions from the slowest to the fastest varying one in memory; without a layout, in their order."""
+        """The dimensions in memory from slowest to fastest varying; without a layout, in the order of the shape."""
         order = self.layout.minor_to_major if self.layout else ()
         return order[::-1] or tuple(range(len(self.dimensions)))
 
     def _ordered(self) -> tuple[int, ...] | None:
-        """The sizes of the dimensions, most major first; None if one of them has no bound."""
+        """The sizes of the dimensions, most major first; None if a dimension has no bound."""
         sizes = tuple(self.dimensions[place] for place in self.major_to_minor)
         return None if None in sizes else tuple(size for size in sizes if size is not None)
 
@@ -226,7 +226,7 @@ def arrays(shape: Shape) -> tuple[Array, ...]:
 
 
 def padded_bytes(shape: Shape) -> int | None:
-    """Bytes in memory of all arrays of a shape; None if one of them is not known."""
+    """Bytes in memory of all arrays of a shape; None if the bytes of one array are not known."""
     sizes = [array.padded_bytes for array in arrays(shape)]
     bounded = [size for size in sizes if size is not None]
     return sum(bounded) if len(bounded) == len(sizes) else None
@@ -349,7 +349,7 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 
 
 def _begins_layout(tokens: Tokens) -> bool:
-    """True if a brace follows the shape directly; after a space it would begin the body of a computation."""
+    """True if a brace follows the shape directly; a brace after a space begins the body of a computation."""
     return tokens.sees("{") and tokens.text[tokens.peek().start - 1] == "]"
 
 

@@ -33,7 +33,7 @@ class DeviceOrder:
         return list(self.transposition) != sorted(self.transposition)
 
     def devices(self) -> tuple[int, ...]:
-        """All devices, in order. Check `count` first, because a short text may stand for any number of devices."""
+        """All devices, in order. First check `count`, because a short text may stand for any number of devices."""
         return self.listed or tuple(_transposed(self.sizes, self.transposition))
 
 
@@ -41,9 +41,9 @@ class DeviceOrder:
 class Groups:
     """The groups of devices among which a collective runs, as text and as lists.
 
-    `axes` are those of the mesh, if the text states a mesh; `order` is the order of all devices if the text does not
-    list the groups. If `is_everyone`, the text names no groups, and all devices are one group. `is_whole` is False if
-    the text leaves groups out (`...`).
+    `axes` are the axes of the mesh, if the text states a mesh; `order` is the order of all devices, if the text does
+    not list the groups. If `is_everyone`, the text names no groups, and all devices are one group. `is_whole` is False
+    if the text leaves groups out (`...`).
     """
 
     text: str
@@ -61,7 +61,7 @@ class Groups:
 
     @cached_property
     def stride(self) -> int | None:
-        """The distance between neighbours of a group; None if it is not the same everywhere."""
+        """The distance between neighbours in a group; None if it is not the same for all neighbours."""
         steps = {after - before for group in self.groups for before, after in itertools.pairwise(group)}
         return steps.pop() if len(steps) == 1 else None
 
@@ -182,7 +182,7 @@ def read_sharding(tokens: Tokens, *, is_member: bool = False) -> Sharding:
     start = tokens.peek().start
     tokens.expect("{")
     if tokens.sees("{") and not is_member:
-        # One sharding for each value of a tuple; only the shape says which belongs to which value.
+        # One sharding for each value of a tuple; only the shape shows to which value each belongs.
         members: list[Sharding] = []
         while not tokens.skip("}"):
             tokens.skip(",")
@@ -223,7 +223,7 @@ def tiles(sharding: Sharding) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if sharding.kind == "devices":
         return sharding.tile, devices
     grouped = _mesh_groups(sharding.axes, devices, [part for parts in sharding.split for part in parts])
-    # Each group holds the devices of all tiles for one replica: the replicas must vary fastest.
+    # Each group holds the devices of all tiles for one replica, but in the result the replicas must vary fastest.
     return (*sharding.parts, len(grouped)), tuple(device for tile in zip(*grouped, strict=True) for device in tile)
 
 
@@ -321,7 +321,7 @@ def _transposed(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def _mesh(tokens: Tokens) -> tuple[tuple[tuple[str, int], ...], DeviceOrder]:
-    """The axes of `mesh['axis_0'=2,'axis_1'=4]`, and the order of its devices, which the text may state after it."""
+    """The axes of `mesh['axis_0'=2,'axis_1'=4]`, and its order of devices, which the text may state after them."""
     tokens.take()
     tokens.expect("[")
     axes: dict[str, int] = {}
@@ -373,11 +373,11 @@ def _axis_references(tokens: Tokens, mesh: tuple[tuple[str, int], ...]) -> tuple
 def _mesh_groups(
     axes: tuple[tuple[str, int], ...], devices: Sequence[int], named: Sequence[AxisPart]
 ) -> tuple[tuple[int, ...], ...]:
-    """The devices that differ only in their places along the named axes, group by group."""
+    """Groups of devices; the devices of a group differ only in their places along the named axes."""
     sizes: list[int] = []
     places: dict[tuple[str, int], int] = {}
     for axis, whole in axes:
-        # If only a part of an axis is named, the axis is cut into the parts before and after it and the named part.
+        # If only a part of an axis is named, the axis is cut into the named part and the parts before and after it.
         parts = sorted((before, size) for name, before, size in named if name == axis)
         at = 1
         for before, size in parts:

@@ -1,7 +1,7 @@
 """The values that a compiled module holds or computes, as words of the chip's memory.
 
-Scalar-prefetch kernels branch on tables of integers. The known values are the module's constants, the arguments that a
-caller of this code states, and everything that the module computes from both.
+Scalar-prefetch kernels branch on tables of integers. The known values are the module's constants, the arguments that
+the caller of this code states, and all values that the module computes from these two.
 """
 
 import re
@@ -24,10 +24,10 @@ _COPIES = ("copy", "copy-start", "copy-done")
 
 
 class Tables:
-    """The values of one HLO module's instructions, as far as they follow from its constants and from `operands`.
+    """The values of one HLO module's instructions, as far as its constants and `operands` determine them.
 
-    `operands` gives the contents of arguments, by the name of the parameter, by the name that the program gave the
-    argument, or by the argument's position.
+    `operands` has the contents of arguments. Keys are the parameter's name, the name that the program gave the
+    argument, or the argument's position.
     """
 
     def __init__(self, module: Module, operands: Mapping[str, Values] | Mapping[int, Values] | None = None) -> None:
@@ -37,7 +37,7 @@ class Tables:
         self._bodies: dict[str, tuple[object, ...]] = {}
 
     def values(self, name: str, element: int | None = None) -> Values | None:
-        """The integer array that the instruction `name` yields, or None if it does not follow from known values.
+        """The integer array that the instruction `name` yields, or None if known values do not determine it.
 
         `element` selects one array of a tuple.
         """
@@ -51,7 +51,7 @@ class Tables:
         return self._values[key]
 
     def words(self, name: str, element: int | None = None) -> tuple[int, ...] | None:
-        """The 32-bit words (signed) in which the chip's memory holds the value of `name`, or None."""
+        """The signed 32-bit words that hold the value of `name` in the chip's memory; None if the value is unknown."""
         values = self.values(name, element)
         if values is None:
             return None
@@ -67,7 +67,7 @@ class Tables:
         return frozenset(int(place) for place in _ALIASED.findall(aliasing))
 
     def same_code(self, name: str, among: Iterable[str]) -> str | None:
-        """The first instruction of `among` that compiles to the same code as `name`, or None.
+        """The first instruction in `among` that compiles to the same code as `name`, or None.
 
         The compiler emits code only once for the same operation on the same types and layouts.
         """
@@ -78,7 +78,7 @@ class Tables:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names by which values of the program's arguments can be given."""
+        """The names that can be keys of `operands`."""
         entry = self._module.entry
         arguments = entry.parameters.values() if entry is not None else ()
         return tuple(
@@ -86,7 +86,7 @@ class Tables:
         )
 
     def _stated_values(self, name: str) -> Values | None:
-        """The value of an argument, a constant or a copy of either; None if it has to be computed or is not known."""
+        """The value of an argument, a constant, or a copy of either; None if it must be computed or is unknown."""
         instruction = self._module.instructions.get(name)
         while instruction is not None and instruction.opcode in _COPIES and instruction.operands:
             instruction = self._module.instructions.get(instruction.operands[0].name)
@@ -96,13 +96,13 @@ class Tables:
             return self._argument(instruction)
         literal = instruction.literal
         if instruction.opcode == "broadcast" and not instruction.dimensions:
-            # A constant of equal elements is one number repeated.
+            # A constant of equal elements is written as a broadcast of one number.
             number = self._module.instructions.get(instruction.operands[0].name)
             literal = number.literal if number is not None else ""
         return _literal(literal, instruction.shape) if literal and "..." not in literal else None
 
     def _argument(self, instruction: Instruction) -> Values | None:
-        """The value given for a parameter of the entry; None if none is given."""
+        """The value that `operands` has for a parameter of the entry; None if it has no value."""
         entry = self._module.entry
         if entry is None or entry.parameters.get(instruction.number or 0) is not instruction:
             return None

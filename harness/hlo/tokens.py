@@ -10,7 +10,7 @@ from harness.errors import Limit
 Kind: TypeAlias = Literal["name", "number", "string", "mark", "end"]
 
 # A name may hold dots and dashes (`add.3.k_ref.1`, `copy-start`), but an arrow ends it (`bf_io->bf`). Text that begins
-# with a digit and goes on with letters is a name; otherwise `0bf_0oi` would be cut in two.
+# with a digit and continues with letters is a name; otherwise `0bf_0oi` would be cut in two.
 _TOKEN = re.compile(
     r"""(?P<space>\s+|/\*.*?(?:\*/|\Z)|//[^\n]*)
       | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|'[^'\n]*')
@@ -21,13 +21,13 @@ _TOKEN = re.compile(
 )
 _KINDS: dict[str, Kind] = {"string": "string", "number": "number", "name": "name", "mark": "mark"}
 _OPENING = {"{": "}", "(": ")", "[": "]"}
-# A group in braces, ten deep at most, in one match; deeper or unclosed groups are left to the search for brackets.
+# A group in braces, at most ten deep, is read in one match; the search for brackets handles deeper or unclosed groups.
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _BRACES = rf"\{{(?:[^{{}}\"'/]++|{_STRING})*+\}}"
 for _ in range(9):
     _BRACES = rf"\{{(?:[^{{}}\"'/]++|{_STRING}|{_BRACES})*+\}}"
 _GROUP = re.compile(_BRACES, re.DOTALL)
-# The tokens that a jump over a balanced group must look at; everything between them is passed over at once.
+# The tokens that a jump over a balanced group must look at; all text between them is skipped at once.
 _STOP = re.compile(r'[{}()\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|\'[^\'\n]*\'|/\*.*?(?:\*/|\Z)', re.DOTALL)
 # The largest machines have some ten thousand chips; the limit has room for the lists of a few hundred collectives.
 DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")
@@ -38,11 +38,11 @@ _LARGEST = 1 << 63
 
 
 class Misunderstood(Exception):
-    """Text that does not fit the grammar at this place; the reader of a module records it and continues."""
+    """Text that does not fit the grammar at this place; a module's reader records the error and continues."""
 
 
 class Token(NamedTuple):
-    """One token as it stands in the text; `start` is its offset there."""
+    """One token as it stands in the text; `start` is its offset in the text."""
 
     kind: Kind
     text: str
@@ -54,18 +54,18 @@ class Tokens:
 
     def __init__(self, text: str, start: int = 0) -> None:
         self.text = text
-        # The groups read so far, by their text, so that none is read twice; and the number of devices listed so far.
+        # The groups read so far, by text, so that no group is read twice; and the number of devices listed so far.
         self.groups: dict[str, object] = {}
         self.devices = 0
         self._end = start
         self._next: Token | None = None
-        # For each bracket that is never closed, by its place: the place of the wrong bracket that was found instead, or
-        # None if the text ends.
+        # The brackets that are never closed, by place: each with the place of the wrong closing bracket, or None if the
+        # text ends before one.
         self._unclosed: dict[int, int | None] = {}
 
     @property
     def place(self) -> int:
-        """The offset of the next token, or of the end of the last one if the next is not read yet."""
+        """The offset of the next token, or of the end of the last token if the next is not read yet."""
         return self._next.start if self._next else self._end
 
     def peek(self) -> Token:
@@ -93,7 +93,7 @@ class Tokens:
         return self.peek().text in texts and self.peek().kind != "string"
 
     def begins_line(self) -> bool:
-        """True if the next token is the first of its line, or the end."""
+        """True if the next token is the first of its line, or if the text ends."""
         token = self.peek()
         place = token.start
         while place and self.text[place - 1] != "\n" and self.text[place - 1].isspace():
@@ -150,7 +150,7 @@ class Tokens:
         raise Misunderstood(f"at {self.where(wrong)}: `{self.text[wrong]}` closes nothing")
 
     def _closing(self, start: int) -> int | None:
-        """The offset after the bracket that closes the one at `start`; None, and a note in `_unclosed`, if none does.
+        """The offset after the bracket that closes the bracket at `start`; if none does, None, noted in `_unclosed`.
 
         Each unclosed bracket is searched only once: all brackets that are open at that point are recorded as unclosed,
         and a later search stops at the first of them.

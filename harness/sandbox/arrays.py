@@ -25,7 +25,7 @@ def save(directory: Path, arrays: Sequence[NDArray[Any]]) -> None:
 
 
 def load(directory: Path, expected: Sequence[Array]) -> tuple[NDArray[Any], ...]:
-    """The arrays that `save` wrote, as `expected`. Raises Rejected `crash` if a file is missing or of another size."""
+    """The arrays that `save` wrote, in the `expected` form. Raises Rejected `crash` if a file's size is wrong."""
     arrays = []
     for position, array in enumerate(expected):
         path = directory / f"{position}.bin"

@@ -146,7 +146,7 @@ class Children:
     def ask(
         self, child: Child, label: str, stage: Stage, task: str, arguments: object, reply_type: type, limit: float
     ) -> Job:
-        """Puts a request in the child's queue. Its `limit` in seconds counts from when the child begins it."""
+        """Puts a request in the child's queue. The `limit` in seconds counts from the time when the child begins."""
         job = Job(
             child=child,
             label=label,
@@ -291,7 +291,7 @@ class Children:
             job = child.queue[0]
             nonce, kind, text = body[:_NONCE_DIGITS], body[_NONCE_DIGITS : _NONCE_DIGITS + 1], body[_NONCE_DIGITS + 1 :]
             try:
-                # A process that writes to every open descriptor has not read the request.
+                # A process that writes to every open descriptor does not know the request's nonce.
                 if nonce != job.nonce.encode():
                     raise msgspec.DecodeError("not an answer to this request")
                 if kind not in (VALUE, FAILURE):

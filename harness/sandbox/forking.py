@@ -38,7 +38,7 @@ def main() -> None:
     judge = os.getppid()
     before = set(os.environ)
     for name in sys.argv[2:]:
-        # An import that fails, with another JAX for instance, fails again in the child, which reports it.
+        # An import that fails, for instance with another JAX, fails again in the child, which reports it.
         with suppress(ImportError):
             importlib.import_module(name)
     # The variables that importing JAX has set: a child that imported JAX itself would have them too.
@@ -67,7 +67,7 @@ def _is_alone() -> bool:
 def _fork(request: ForkRequest, judge: int, added: Mapping[str, str], channel: int, output: int) -> int:
     """The id of the new child, which the judging process has adopted; 0 if the adoption failed.
 
-    This forks twice: the process in between ends at once, so the nearest process that adopts orphans adopts its child.
+    This forks twice. The process in between ends at once, so the nearest adopter of orphans adopts the second fork.
     """
     reading, writing = os.pipe()
     between = os.fork()

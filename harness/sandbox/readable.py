@@ -16,7 +16,7 @@ from harness.sandbox.editable import editable_roots
 # Debian; paths of other distributions were added. Paths that do not exist are skipped. No path reveals facts about
 # people: no /etc/passwd, hosts or hostname, no home folder, no settings of services.
 _SHARED_LIBRARIES = ("/lib64", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store", "/gnu/store")
-# These folders hold more than libraries. If there is Debian's subfolder for this machine type, only that is used.
+# These folders hold more than libraries. Only Debian's subfolder for this machine type is used if it exists.
 _OF_EVERY_MACHINE = ("/lib", "/usr/lib")
 _SETTINGS_OF_LIBRARIES = (
     "/etc/ld.so.cache",
@@ -86,7 +86,7 @@ def _of_python() -> Iterator[str]:
 def _is_narrow(path: str) -> bool:
     """True if the path is absolute, and neither is nor contains /etc, a home folder or the folder of the harness.
 
-    Any other entry in LD_LIBRARY_PATH or sys.path is a mistake of the caller, and would open everything below it.
+    An entry in LD_LIBRARY_PATH or sys.path that is not narrow is a caller's mistake: it would open all paths below.
     """
     if not os.path.isabs(path):
         return False

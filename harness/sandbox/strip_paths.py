@@ -21,7 +21,7 @@ _ESCAPES = re.compile(
 # Unicode's control and format characters (bidirectional overrides, zero widths), surrogates, private and
 # unassigned ones, line and paragraph separators: what steers a terminal or a browser, or shows as something else.
 _HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-# A path up to the folder of packages or of the standard library; the rest names the file. In quotes it may have blanks.
+# A path up to the folder of packages or of the standard library; the rest names the file. Quoted, it may have blanks.
 _PATH = r"(?:(?<=\")/[^\"\n]+|(?:/[^\s\"'/]+)+)"
 _LIBRARIES = re.compile(rf"{_PATH}/(?:site|dist)-packages/|{_PATH}/(?=python3\.\d+/)")
 
@@ -41,7 +41,7 @@ def relative(text: str, folders: tuple[Path, ...]) -> str:
     except RuntimeError:
         # A user without a name or a home, as in a container.
         home = "/"
-    # The longest first: one folder may lie in another. In some texts the home folder is already written as `~`.
+    # The longest is first, because one folder may lie in another. Some texts already have `~` for the home folder.
     for folder in sorted({str(folder) for folder in folders if folder.is_absolute()}, key=len, reverse=True):
         for written in {folder, folder.replace(home, "~", 1) if f"{folder}/".startswith(f"{home}/") else folder}:
             text = text.replace(f"{written}/", "")

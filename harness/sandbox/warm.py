@@ -179,7 +179,7 @@ def _start_server() -> _Server | None:
         _end()
     if _server is None:
         variables = environment.on_cpu()
-        # Each packet is one request: no lengths are needed, and a part of one cannot be taken for another.
+        # Each packet is one request: no lengths are needed, and no part can be taken for a whole request.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             # The server stays in this process's session; that distinguishes it from processes that a candidate started.

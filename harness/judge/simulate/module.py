@@ -485,7 +485,7 @@ class _ScheduleColumn:
 
 
 def _columns(dump: ModuleDump, runs: list[OpRun]) -> dict[str, _ScheduleColumn]:
-    """Used issue slots per unit from the compiler's per-bundle table, once as such, once weighted by executions."""
+    """Used issue slots per unit from the compiler's per-bundle table: plain sums, and sums weighted by runs."""
     columns: dict[str, _ScheduleColumn] = {}
     for schedule, table in zip(dump.schedules, dump.utilisations, strict=True):
         ran = [run.executions for run in runs if run.schedule is schedule]

@@ -428,7 +428,7 @@ class _Writer:
         return lines + [f"{r} = {_guarded(r, f't{i}', f'q{i}' if p else '')}" for i, (r, _, p) in enumerate(values)]
 
     def _effect(self, op: Op, index: int) -> list[str]:
-        """Statements for an operation that writes no register: effects on memory, flags, control flow or the report."""
+        """Statements for an operation without a register: effects on memory, flags, control flow or the report."""
         name = op.opcode
         condition = _predicate(op.predicate) or "True"
         self._note([condition])

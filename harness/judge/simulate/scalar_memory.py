@@ -153,7 +153,7 @@ class Memory:
         if word is None:
             name = self.name_of(address)
             if self.runtime and "spill" not in name:
-                # The word that the top-level program compares with 1 tells it to run. No other word decides anything.
+                # The word that the top-level program compares with 1 makes it run. No other word affects a decision.
                 return self.runtime_words.get(name.removesuffix(" + 0"), 1)
             # The caller may have written words of an operand, and a store to an unknown address may have written any
             # word.

@@ -368,7 +368,7 @@ class ChipPort:
         self.served.add(place)
 
     def goes_on(self, clock: int) -> int | None:
-        """The cycle at which this core, now at `clock`, continues; None while it waits for more than has been sent."""
+        """The cycle at which this core, now at `clock`, continues; None while it waits for data not sent yet."""
         waiting = self.waiting
         if waiting is None:
             return clock
@@ -447,7 +447,7 @@ def ports(
 
 
 def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int, int, int]]) -> str:
-    """Runs all cores to their end, always the one that can continue earliest. Returns why the run has no end, or ""."""
+    """Runs all cores, always the core that can continue first. Returns the reason why the run has no end, or ""."""
     clocks = dict.fromkeys(range(len(several)), 0)
     running = dict.fromkeys(clocks, False)
     # The cycle at which each core continues, if it is known. For a waiting core, this changes only if something is sent

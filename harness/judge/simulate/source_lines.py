@@ -28,7 +28,7 @@ def ascribed(schedule: Schedule) -> list[Ascribed]:
     - the line that its MXU or XLU works for next, for an operation without a register;
     - the line that uses its result next in the schedule, for any other vector operation (a fill, a pack).
 
-    An empty bundle is there because the next bundle's operations have to wait, so it belongs to their lines.
+    Empty bundles exist because the next bundle's operations have to wait, so they belong to the lines of these.
     """
     lines = [[op.source for op in bundle.ops] for bundle in schedule.bundles]
     _name_pushes(schedule, lines)

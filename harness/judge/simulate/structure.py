@@ -1,4 +1,4 @@
-"""Relations between a schedule's operations: which jump, which wait, and which belong to a jump's delay slots."""
+"""Relations between a schedule's operations: jumps and their delay slots, signals and waits, loads and pushes."""
 
 import re
 from collections import deque

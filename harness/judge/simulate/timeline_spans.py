@@ -34,7 +34,7 @@ class SpanWindow:
 
 
 class _SpanRow:
-    """Spans in the order of their ends: the first ones, the last ones and those of the window; the rest is counted."""
+    """Spans in the order of their ends: the first, the last and those of the window; all others are counted."""
 
     def __init__(self, most: int) -> None:
         self.half = most // 2
@@ -63,7 +63,7 @@ class _Call:
     window: SpanWindow | None
     turned: int
     turn: int = 0
-    # The previous turn (number, start, end), which is recorded later, because the last turn is no step.
+    # The previous turn (number, start, end), recorded when a turn follows: the last turn is no step.
     before: tuple[int, int, int] | None = None
     sources: list[Ascribed] | None = None
     shown_cycles: int = 0

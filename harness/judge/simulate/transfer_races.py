@@ -69,7 +69,7 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class Side:
-    """The memory that a transfer reads, or that it writes: space, regions, and the pieces that hold the regions."""
+    """The memory that a transfer reads or the memory that it writes: space, regions, and pieces with the regions."""
 
     space: str
     regions: tuple[Region, ...]

@@ -21,7 +21,7 @@ class Unknowable(Exception):
 
 
 class Unknown:
-    """A value that is not known. It spreads through arithmetic and raises Unknowable if a decision needs it.
+    """An unknown value. Arithmetic with it gives an unknown value; a decision that needs it raises Unknowable.
 
     `unwritten`: the value was read from memory that the program never wrote.
     """

@@ -197,7 +197,7 @@ class _Writer:
         return self._written(frame, array.plain, "reshape", f"%{place}", "")
 
     def _check(self, instruction: Instruction) -> None:
-        """Raises NotEvaluated unless the instruction gives the same result on every machine."""
+        """Raises NotEvaluated if the instruction may give different results on different machines."""
         shapes = [instruction.shape, *(self._module.instructions[o.name].shape for o in instruction.operands)]
         kinds = [array for shape in shapes for array in arrays(shape)]
         if any(True in array.dynamic for array in kinds):

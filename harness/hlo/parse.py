@@ -54,7 +54,7 @@ class _Places:
 
 
 def module(text: str, name: str = "pasted text") -> Module:
-    """The module in `text`, which may be whole, computations or instructions. Raises RatchetError `bad-hlo`."""
+    """The whole module, the computations or the instructions in `text`. Raises RatchetError `bad-hlo`."""
     parsed = read(text, name)
     if not any(computation.instructions for computation in parsed.computations):
         reason = parsed.not_understood[0] if parsed.not_understood else "it is empty"

@@ -25,7 +25,7 @@ def save(directory: Path, arrays: Sequence[NDArray[Any]]) -> None:
 
 
 def load(directory: Path, expected: Sequence[Array]) -> tuple[NDArray[Any], ...]:
-    """The arrays that `save` wrote, in the `expected` form. Raises Rejected `crash` if a file's size is wrong."""
+    """The arrays that `save` wrote, in the `expected` form. Raises Rejected `crash` for a missing or wrong file."""
     arrays = []
     for position, array in enumerate(expected):
         path = directory / f"{position}.bin"

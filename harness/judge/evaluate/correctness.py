@@ -78,7 +78,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
         if failure is not None:
             break
     if failure is None and not request.full:
-        # Other calls ran since the first one, so this check also detects effects of values that they left in memory.
+        # Other calls ran after the first call, so this check also detects effects of values that they left in memory.
         again, _ = _split(problem, inputs, _run_untouched(request, inputs))
         new_check, failure = probes.check_determinism(
             outputs, input_probe.family, before, again, mode=mode, seed=request.seed

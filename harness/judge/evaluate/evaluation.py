@@ -140,7 +140,7 @@ def _is_out_of_reach(policy: Policy) -> bool:
 
 
 def _keep(plan: Plan, state: State) -> None:
-    """Caches the results of compiler and simulator if all latencies are known; one may be missing for lack of time."""
+    """Caches the results of compiler and simulator if all latencies are known; a time limit may hide a latency."""
     programs, evidence = plan.request.programs, state.evidence
     if programs is None or state.seen is not None:
         return

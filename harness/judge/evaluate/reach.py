@@ -33,7 +33,7 @@ def left_behind(children: Children) -> tuple[Failure, ...]:
 
 
 def not_looked_into(chip: Chip) -> tuple[str, ...]:
-    """Sentences on what remains unknown about a kernel for `chip`; none if its compiler and simulator are available."""
+    """Sentences on unknown facts about a kernel for `chip`; empty if its compiler and simulator are available."""
     if chip.kind == "TPU":
         return ()
     return (

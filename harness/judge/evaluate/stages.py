@@ -306,7 +306,7 @@ def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The families for the CPU reference program at the full shape; without the first if that one is interpreted."""
+    """The families for the CPU reference program at the full shape; without the first if the interpreter runs it."""
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 

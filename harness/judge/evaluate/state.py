@@ -89,7 +89,7 @@ class State:
         return self.adding(warnings=(*self.evidence.warnings, *sentences))
 
     def checked(self, rank: Rank, checks: Iterable[Check]) -> "State":
-        """The same state with these checks, which count unless a finding of a lower rank ends the evaluation."""
+        """The same state with these checks, which count if no finding of a lower rank ends the evaluation."""
         return replace(self, checks=(*self.checks, *((rank, check) for check in checks)))
 
     def failing(self, rank: Rank, *failures: Failure) -> "State":

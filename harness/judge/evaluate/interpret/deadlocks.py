@@ -76,7 +76,7 @@ def wait_with_others(semaphore: Any, value: int, core: int) -> None:
         if copy is not None:
             copy()
         elif stuck:
-            # A core that has failed counts as waiting for the others to end; its error comes first.
+            # A failed core waits for the other cores to end, so its error is checked for first.
             semaphore.shared_memory.check_failed()
             raise RuntimeError(f"{DEADLOCK}: {stuck}")
 

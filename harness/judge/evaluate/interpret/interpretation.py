@@ -165,7 +165,7 @@ def export(
     of `chip`, and unwritten memory holds `fill` (None: NaN; with a text, comparisons of marked memory are reversed
     too). Over a mesh the results are split according to `results`.
     """
-    # JAX guarantees these custom calls for no other version; the same version runs them here.
+    # JAX guarantees these custom calls only within one version, and here the same version runs them.
     named = [_LAYOUT_CALL, *([kernels.TRITON_CALL] if platform == "cuda" else [])]
     unchecked = [jax.export.DisabledSafetyCheck.custom_call(name) for name in named]
     if platform != "cpu":

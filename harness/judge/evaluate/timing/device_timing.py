@@ -171,7 +171,7 @@ class _Rounds:
                 yield _Turn(round=position, which=which, drawn=drawn, inputs=inputs)
 
     def _profile(self, rounds: range, session: str, keep: Callable[[_Turn, Any], None]) -> list[tuple[float, ...]]:
-        """Mean device seconds of a call per profiled turn, by artifact; empty unless the profile shows every call."""
+        """Mean device seconds of a call per profiled turn, by artifact; empty if the profile lacks a call."""
         nothing: list[tuple[float, ...]] = [() for _ in self._programs]
         if not rounds:
             return nothing

@@ -160,8 +160,8 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
 
     The contents of such a table decide which blocks are computed, and the simulator knows only its initial contents. An
     input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps the values that each
-    step writes there. Under vmap it is refused too, because the steps that share a table are unknown; and so it is if
-    an index map reads it, because index maps may be evaluated for a step before the previous step has written.
+    step writes there. It is still refused under vmap, because the steps that share a table are then unknown, and if an
+    index map reads it, because an index map may be evaluated before the previous step has written.
     """
     for equation in pallas_calls(jaxpr):
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]

@@ -173,7 +173,7 @@ def refuse_sparsecore(jaxpr: Jaxpr) -> None:
 
 
 def refuse_counting(sources: Iterable[bytes]) -> None:
-    """Raises Rejected `sharded` if a candidate asks for the number of devices: the judge always shows it one."""
+    """Raises Rejected `sharded` if a candidate asks for the number of devices: it is always one while judging."""
     names = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
     if names:
         raise _sharded(f"a function that asks for {', '.join(names)}")

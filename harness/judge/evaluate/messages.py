@@ -11,7 +11,7 @@ from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCou
 class TraceRequest:
     """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`.
 
-    The traced program is also written to the file `program`, if one is named. `stubs` are modules that stand-ins
+    The traced program is also written to the file `program`, if this is given. `stubs` are modules that stand-ins
     replace, even if they are installed.
     """
 

@@ -344,7 +344,7 @@ def _arguments(
 ) -> "list[int | Unknown]":
     """The values that an op receives in registers.
 
-    A value that is not known to the caller is taken from the HLO module, if it is known there.
+    A value that the caller does not know is taken from the HLO module, if the module determines it.
     """
     registers: list[int | Unknown] = [*arguments]
     registers += [Unknown("an argument that the caller did not pass") for _ in operands[len(registers) :]]

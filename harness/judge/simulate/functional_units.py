@@ -181,7 +181,7 @@ def _transpose_uses(op: Op, xlu: str, machine: Machine) -> tuple[Use, ...]:
     latency = machine.transpose_latency_cycles if is_wide else machine.transpose_packed_latency_cycles
     if xlu == _THIRD_XLU:
         latency -= machine.third_xlu_transpose_early_cycles
-    # On v5, rows of 16-bit values go in at half the rate of 32-bit ones, but their results come out at the same rate.
+    # On v5, rows of 16-bit values go in at half the rate of 32-bit rows, but their results come out at the same rate.
     return (Use(xlu, cycles, f"{xlu} trf", latency, results, spacing=machine.xlu_cycles),)
 
 

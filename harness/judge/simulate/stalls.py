@@ -40,7 +40,7 @@ class Account:
             self._settle(self.turn + 1)
 
     def _settle(self, turns: int, *, ended: bool = False) -> None:
-        """Books each wait that is known, after `turns` turns, to precede a body or not; all if the loop has `ended`."""
+        """Books each wait once `turns` turns show if a body follows it; books all if the loop has `ended`."""
         while self._recent and (ended or self._recent[0][0] < turns - 2):
             turn, outgoing, bundle, name, cycles = self._recent.popleft()
             drains = turn > turns - 2 or (turn == turns - 2 and outgoing)

@@ -37,7 +37,7 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
             "to run"
         )
     before = dict(left) if is_found else {}
-    # The memory object of each call. All are kept alive, so that no later object is mistaken for an earlier one.
+    # The memory objects of all calls, kept alive so that no later object is mistaken for an earlier object.
     calls: list[Any] = []
     buffers: dict[tuple[int, Any], Any] = {}
     lock = threading.Lock()

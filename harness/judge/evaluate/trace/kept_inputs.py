@@ -1,4 +1,4 @@
-"""Finds inputs that a kernel overwrites although the caller keeps them: XLA copies such inputs first."""
+"""Finds inputs that a kernel overwrites although the caller keeps them: XLA copies these inputs first."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -62,7 +62,7 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
     differences = (same_program.difference(program.closed, full.closed) for program in small)
     difference = next(filter(None, differences), "")
     steps = sum(call.steps for call in full.calls)
-    # On a GPU no step of a grid depends on another step, so a small grid shows all behaviour of a large one.
+    # On a GPU no step of a grid depends on another step, so late steps behave as early steps do.
     if difference or (full.chip.platform == "tpu" and (steps <= _INTERPRETED_STEPS or _may_race(full))):
         return difference, True, ()
     if full.chip.platform != "tpu":

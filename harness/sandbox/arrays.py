@@ -13,7 +13,7 @@ from harness.sandbox.messages import Rejected
 
 
 def dtype(name: str) -> np.dtype[Any]:
-    """The numpy dtype called `name`, those of ml_dtypes (`bfloat16`) included."""
+    """The numpy dtype called `name`, which may be a dtype of ml_dtypes (`bfloat16`)."""
     return np.dtype(getattr(ml_dtypes, name, name))
 
 

@@ -94,7 +94,7 @@ class Children:
         """A child that imports `module` and waits for requests, with `directory` as its home and working directory.
 
         The child may write to `directory` and to the `writable` paths of `confinement`. If `confinement` is None, the
-        child is not confined even if the others are.
+        child is not confined, even if all other children are.
         """
         if confinement is not None:
             confinement = replace(confinement, writable=(*confinement.writable, str(directory)))
@@ -163,7 +163,7 @@ class Children:
         return job
 
     def drop(self, jobs: Collection[Job]) -> None:
-        """Takes back requests that no child has begun; the others are still answered."""
+        """Takes back those of the requests that no child has begun; all other requests are still answered."""
         for child in self._children:
             child.queue = deque(job for place, job in enumerate(child.queue) if not place or job not in jobs)
 

@@ -76,7 +76,7 @@ def isolation(is_confined: bool) -> Isolation:
 
 
 def warnings(is_confined: bool) -> tuple[str, ...]:
-    """Sentences on what children can still do if a layer is missing."""
+    """Sentences on actions that children can still take because a layer is missing."""
     layers = isolation(is_confined)
     sentences = []
     if layers.landlock is None:

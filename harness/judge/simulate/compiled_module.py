@@ -19,7 +19,7 @@ class CompiledModule:
     """The compiled `programs` of a module and their `schedules`, by the names of their HLO ops.
 
     - `unfit`: the reason why the module cannot be executed at all, or "".
-    - `top`: the name of the program that calls the others; None if a single op is run.
+    - `top`: the name of the program that calls all other programs; None if a single op is run.
     - `parameters`: the names of the module's parameters, in their order.
     - `in_place`: for each result that reuses a parameter's memory, the parameter's index by the result's index.
     - `results`: the number of results in the tuple that is returned; 0 if the result is not a tuple.

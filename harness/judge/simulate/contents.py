@@ -27,7 +27,7 @@ class OperandContents:
 
 
 class Contents:
-    """The known words, by the addresses at which they begin. Initially they are those of operands in vector memory.
+    """The known words, by the addresses at which they begin; at first only words of operands in vector memory.
 
     `names` are the names of all addresses.
     """

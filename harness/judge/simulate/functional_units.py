@@ -235,7 +235,7 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
 def _rows_and_results(name: str, machine: Machine) -> tuple[int, int]:
     """Rows of the left operand in one matmul, and the vectors (8 rows of 32 bits each) that come out.
 
-    A vector register holds 8 rows of 32-bit values, 16 of 16-bit, 32 of 8-bit and 64 of 4-bit ones.
+    A vector register holds 8 rows of 32-bit values, 16 of 16-bit, 32 of 8-bit and 64 of 4-bit values.
     """
     # A matmul from the MXU's register of rows (lmr) names 16 rows, but one result is popped for it, as for 8 rows.
     if ".f32" in name or ".s32" in name or ".lmr." in name:

@@ -48,8 +48,8 @@ class Machine:
     reduce_latency_cycles, permute_latency_cycles: from issue to result, of reductions over lanes and of operations that
         move lanes; transpose_latency_cycles, transpose_packed_latency_cycles: from the last row in to the first row
         out.
-    third_xlu_early_cycles, third_xlu_transpose_early_cycles: how much earlier than the others the third of three
-        cross-lane units is done: with reductions and permutations, and with transposes.
+    third_xlu_early_cycles, third_xlu_transpose_early_cycles: of three cross-lane units, the third is done this much
+        earlier than the first two: with reductions and permutations, and with transposes.
     eup_latency_cycles: the latency of the transcendental unit (one operation per cycle).
     eup_packed_cycles: how long an operation on a register of packed 16-bit values occupies the transcendental unit,
         which needs two passes.

@@ -447,7 +447,7 @@ def _offences(cores: tuple[CoreRun, ...]) -> tuple[Offence, ...]:
 
 
 def _merged(offences: Iterable[Offence]) -> tuple[Offence, ...]:
-    """The offences with equal ones merged into one, which has their total count."""
+    """The offences; equal offences are merged into one offence, which has their total count."""
     merged: dict[tuple[str, str, str, str], Offence] = {}
     for offence in offences:
         key = offence.kind, offence.op, offence.what, offence.line

@@ -21,7 +21,7 @@ class OpRun:
     """All calls of one HLO op on one core.
 
     `executions[i]` is the number of runs of bundle i. `reason` says why the run has no end; "" if it has one. `cycles`
-    counts from each call to its return; those of the top-level program include the ops that it calls.
+    counts from each call to its return; for the top-level program it includes the ops that the program calls.
     """
 
     schedule: Schedule

@@ -33,7 +33,7 @@ from harness.judge.simulate.transfer_races import UnderWay
 from harness.judge.simulate.values import Assumed, Unknowable, Unknown, decided
 from harness.records import OffenceKind
 
-# A transfer in flight: the cycle at which it arrives, its granules, its name, and whether it goes to HBM.
+# A transfer in flight: the cycle at which it arrives, its granules, its name, and True if it goes to HBM.
 Arrival = tuple[int, int, str, bool]
 # These bits of a flag's word mark a transfer that one core starts for both cores and that raises the flag on both.
 _BOTH_CORES = 0x6000 << 16

@@ -74,6 +74,8 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         set_constants(original, tuple((name, values[0]) for name, values in wanted.parameters), contest.directory)
         if sentence := on_another_text(ledger, original):
             say(sentence)
+        if ledger.champion() is None:
+            say(NO_CHAMPION)
         if ledger.champion() is not None and (sentence := on_hypothesis(hypothesis)):
             say(sentence)
         search = wanted.begin()
@@ -149,6 +151,12 @@ class _Champion:
     rows: tuple[Row, ...]
     key: Key
     row: Row | None
+
+
+NO_CHAMPION = (
+    "there is no champion, so the best setting becomes the first one, and `results` shows no gain over kernel.py as it "
+    'stands: to keep its time, stop this search and make the first attempt: "experiment: baseline"'
+)
 
 
 def on_another_text(ledger: Ledger, original: Candidate) -> str:

@@ -128,7 +128,11 @@ def test_a_cluster_that_does_not_answer_is_named(address: str) -> None:
     ("example", "words", "message"),
     [
         ("attention-gpu", ("--workers", "2"), "need the simulator, which simulates TPUs; settings for"),
-        ("rmsnorm", ("--workers", "2", "--jobs", "2"), "expected --jobs (processes of this machine) or --workers"),
+        (
+            "attention-v6e",
+            ("--workers", "2", "--jobs", "2"),
+            "expected --jobs (processes of this machine) or --workers",
+        ),
     ],
 )
 def test_what_ray_cannot_serve_is_refused(

@@ -63,7 +63,7 @@ def test_overview_of_one_device(shown: dict[str, Table]) -> None:
 def test_a_capture_ends_with_the_last_operation_that_ends(tmp_path: Path) -> None:
     nested = one_core([Ran(WHILE, 0.0, 50.0), Ran(COPY, 10.0, 5.0)])
     path = run_folder(tmp_path, "nested", serialized(nested))
-    assert named(overview(read([path])))["devices"].title == "nested: 0.050 ms captured"
+    assert named(overview(read([path])))["devices"].title == "nested: 50.000 us captured"
 
 
 def test_overview_takes_the_roofline_from_roofline_model(shown: dict[str, Table], runs: dict[str, Path]) -> None:

@@ -73,7 +73,8 @@ class Comparison:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("contest", nargs="?", help="a folder of examples/ (default: all pairs)")
+    names = sorted({name for name, *_ in PAIRS})
+    parser.add_argument("contest", nargs="?", choices=names, help="a folder of examples/ (default: all pairs)")
     only = parser.parse_args().contest
     rows, differing = [], 0
     for name, constant, value, why in PAIRS:
@@ -99,7 +100,9 @@ def main() -> None:
         PAGE.write_text(_page(table, control))
     else:
         print(table)
-    sys.exit(1 if differing else 0)
+        control = None
+    is_blind = control is not None and not control.differing
+    sys.exit(1 if differing or is_blind else 0)
 
 
 def compare(contest: Contest, constant: str, value: str) -> Comparison:

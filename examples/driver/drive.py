@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 RATCHET = Path(__file__).resolve().parents[2] / "ratchet.sh"
-JUDGED = (0, 1, 3)  # accepted; rejected or failed; inconclusive: all of them recorded
+JUDGED = (0, 1, 3)  # accepted; rejected or failed; inconclusive
 # What the first search may make of a constant. Blocks depend on each other, so that one step at a time ends where no
 # single step helps; and the fastest of many has to gain more than a single candidate, which is easy at the beginning.
 FACTORS = (0.25, 0.5, 1, 2, 4, 8)

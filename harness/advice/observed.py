@@ -23,6 +23,7 @@ from harness.records import (
     Row,
     Simulation,
     Window,
+    report_words,
 )
 from harness.records.report_words import with_chip
 
@@ -52,7 +53,7 @@ class Observed:
     @property
     def simulated(self) -> str:
         """The words `[simulated v5e]`, for figures of the simulated schedule."""
-        return f"[simulated {self.report.chip}]"
+        return f"[{report_words.simulated(self.report.chip)}]"
 
     @property
     def lines(self) -> tuple[LineTime, ...]:

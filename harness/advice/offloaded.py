@@ -1,4 +1,4 @@
-"""The operations that XLA hands to the SparseCore, and the changes that keep them off it: the remedy for no latency."""
+"""The operations that XLA hands to the SparseCore, and the changes that keep them off it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from harness.errors import RatchetError
 from harness.hlo import parse
 from harness.hlo.module import Instruction, Module
 from harness.judge.simulate.channel import SPARSE_CORE
-from harness.records import Evidence, Hint
+from harness.records import Evidence, Hint, Latency
 
 _THREAD = 'async_execution_thread="sparsecore"'
 _MOST_OPERATIONS = 4
@@ -31,16 +31,21 @@ def hints(evidence: Evidence, contest: Path) -> tuple[Hint, ...]:
 
 
 def explain(evidence: Evidence, contest: Path) -> str:
-    """`XLA hands 2 operations to the SparseCore ...`, with their lines and the remedy; "" for any other reason."""
+    """`XLA hands operations (scatter-add at gmm.py line 187) to the SparseCore ...: REMEDY`; "" for another reason."""
     return f"{_handed(_operations(evidence, contest))}: {REMEDY}" if is_the_reason(evidence) else ""
 
 
 def is_the_reason(evidence: Evidence) -> bool:
-    """True if nothing failed, but the latency is unknown because the SparseCore does a part of a program."""
+    """True if nothing failed, but the latency is unknown, among other reasons, because of the SparseCore."""
     latency = evidence.latency
     if evidence.failure is not None or latency is None or latency.seconds is not None:
         return False
     return any(SPARSE_CORE in reason for reason in latency.reasons)
+
+
+def other_reasons(latency: Latency) -> tuple[str, ...]:
+    """The reasons for which there is no latency, except the SparseCore."""
+    return tuple(reason for reason in latency.reasons if SPARSE_CORE not in reason)
 
 
 def operations(module: Module) -> tuple[str, ...]:
@@ -70,7 +75,7 @@ def _handed(operations_in_words: tuple[str, ...]) -> str:
 
 
 def _operations(evidence: Evidence, contest: Path) -> tuple[str, ...]:
-    """Those of all programs; () if no HLO text of them is on this machine."""
+    """The operations of all programs on the SparseCore, in words; () if no HLO text of them is on this machine."""
     every = (name for _, program in evidence.programs for name in _of_program(program, contest))
     return tuple(dict.fromkeys(every))
 

@@ -10,7 +10,7 @@ from harness.records import Evidence, Simulation
 def shown_name(source: str) -> str:
     """The name shown for a package's file: the last part of its path, with its folder if that part is kernel.py."""
     path = PurePosixPath(source)
-    return f"{path.parent.name}/{path.name}" if path.name == KERNEL else path.name
+    return f"{path.parent.name}/{path.name}" if path.name == KERNEL and path.parent.name else path.name
 
 
 def name_lines(evidence: Evidence, run: Simulation | None) -> Simulation | None:

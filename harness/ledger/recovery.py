@@ -71,9 +71,10 @@ def _finish(place: Place, begun: Journal, decided: Recording) -> tuple[str, ...]
 
 def leftovers(place: Place) -> tuple[Path, ...]:
     """Files that a killed process may have left, with names that only the ratchet gives; all may be removed."""
-    written = (journal.path(place), place.kernel_path, place.packed_path, place.packed_path.with_name(".gitattributes"))
+    written = (place.kernel_path, place.packed_path, place.packed_path.with_name(".gitattributes"))
     half_written = [files.temporary_of(path) for path in written]
     half_written += [files.temporary_of(place.experiments_directory / name) for name in notes.FILES]
+    half_written += place.state_directory.glob(f".*{files.TEMPORARY_SUFFIX}")
     # Helper modules of the candidate.
     half_written += place.kernel_path.parent.glob(f".*.py{files.TEMPORARY_SUFFIX}")
     for path in place.experiments_directory.glob(f".*.json{files.TEMPORARY_SUFFIX}"):

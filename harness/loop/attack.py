@@ -16,7 +16,6 @@ from harness.loop import attack_search
 from harness.loop.bench import Bench
 from harness.operators import Member
 from harness.operators.exact import is_exact
-from harness.records import Policy
 from harness.records.attack import Attack, WorstInput
 
 _SCHEMA = 1
@@ -106,6 +105,6 @@ def _attack(
 
 
 def _plan(contest: Contest, member: Member, candidate: Candidate) -> Plan:
-    bench = Bench(contest=contest, policy=Policy(), timed=False, reuses=False)
+    bench = Bench(contest=contest, timed=False, reuses=False)
     request = bench.request(candidate, bench.profile_data / "attack" / "work")
     return Plan(request=request, member=member, source="simulated", work=request.work)

@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from harness.advice import report as reporting
@@ -91,10 +91,12 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
         say_all(run.put_right(watch).sentences if watch else (), say)
         # Also after Ctrl-C: an undecided attempt is undone, a decided one is finished.
         say_all(ledger.recover(), say)
-        if isinstance(error, RatchetError) and error.kind in refusals.KINDS and title and title.champion:
-            old = title.candidate or Candidate(text=b"")
-            refusal = refusals.refusal_of(error, hypothesis, title.champion.number, old, candidate)
-            refusals.keep(ledger.place, refusal)
+        champion, defender = (title.champion, title.candidate) if title else (None, None)
+        if isinstance(error, RatchetError) and error.kind in refusals.KINDS and champion and defender:
+            # Only `next` reads it: the error of the attempt counts.
+            with suppress(RatchetError):
+                refusal = refusals.refusal_of(error, hypothesis, champion.number, defender, candidate)
+                refusals.keep(ledger.place, refusal)
         raise
     if not judged.recorded:
         ledger.abandon()
@@ -251,7 +253,8 @@ def _record(run: Run, judging: Judging, result: AttemptResult) -> AttemptResult:
     run.ledger.log_notes()
     if trouble := simulated_capture.keep(judging.evidence, run.contest.directory, f"{run.number:04d}"):
         run.say(trouble)
-    row = replace(row, commit=recorded.branch_commit or recorded.log_commit)
+    commit = recorded.branch_commit or recorded.log_commit
+    row = replace(row, commit=commit, is_on_branch=True if recorded.branch_commit else None)
     return replace(result, recorded=True, row=row, messages=recorded.messages)
 
 

@@ -66,9 +66,9 @@ def _check_contest(
             return CheckedChampion(folder=name, is_due=False, why_not="there is no champion")
         note = None if again else _earlier_note(ledger, contest, champion)
         if note is None:
-            note, why_not = _note(ledger, contest, champion, name, progress)
+            note, reason = _note(ledger, contest, champion, name, progress)
             if note is None:
-                return CheckedChampion(folder=name, attempt=champion.number, why_not=why_not)
+                return CheckedChampion(folder=name, attempt=champion.number, why_not=reason)
         timed = rescale.rescale_locked(ledger, contest, progress, everything=everything)
     say_all((f"{name}: {line}" for line in timed.skipped), say)
     statement = contest.problem.statement()

@@ -75,12 +75,14 @@ def of_screening(
     """The duration of screening `settings` settings unchecked, `jobs` at a time, and of the attempt after it.
 
     The stage `screening` is its share. No setting is begun after `longest_seconds`. `measured_seconds` is the time of a
-    setting in the last search here; without it, the stages of an attempt stand for it, which run with less beside them.
+    setting in the last search here, with the start of its processes. Without it, the stages of an attempt are added
+    up, which gives too little: fewer processes ran beside them.
     """
     if attempt.total_seconds is None:
         return attempt
     each = measured_seconds or sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)
-    screening = attempt.start_seconds + each * math.ceil(settings / jobs)
+    start = 0.0 if measured_seconds else attempt.start_seconds
+    screening = start + each * math.ceil(settings / jobs)
     # The settings that run at that time are finished.
     screening = min(screening, longest_seconds + each)
     return replace(
@@ -91,14 +93,18 @@ def of_screening(
 def keep_screening(contest: Contest, seconds: float, settings: int, jobs: int) -> None:
     """Keeps the mean time of a setting, for the next estimate: `settings` took `seconds`, `jobs` at a time."""
     if settings:
-        each = seconds / math.ceil(settings / jobs)
-        files.write_atomically(_kept_path(contest), json.dumps({"seconds_per_setting": each}).encode())
+        kept = {"seconds_per_setting": seconds / math.ceil(settings / jobs), "jobs": jobs, "chip": contest.chip.name}
+        # Only an estimate needs it: the search goes on without it.
+        with suppress(RatchetError):
+            files.write_atomically(_kept_path(contest), json.dumps(kept).encode())
 
 
-def screening_seconds(contest: Contest) -> float | None:
-    """The mean time of a setting in the last search on this machine; None before the first."""
+def screening_seconds(contest: Contest, jobs: int) -> float | None:
+    """The mean time of a setting in the last search here; None if it ran on another chip or not `jobs` at a time."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return float(json.loads(_kept_path(contest).read_bytes())["seconds_per_setting"])
+        kept = json.loads(_kept_path(contest).read_bytes())
+        if (kept["jobs"], kept["chip"]) == (jobs, contest.chip.name):
+            return float(kept["seconds_per_setting"])
     return None
 
 

@@ -1,13 +1,14 @@
 """Advice from the ledger: leaves out hints that were tried, and names an attempt that has the constants asked for."""
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from harness.advice.nothing_found import nothing_found
-from harness.candidate import Candidate, Settings
-from harness.errors import RatchetError
+from harness.candidate import Candidate, Settings, expression
+from harness.errors import RatchetError, UsageError
 from harness.ledger import history
 from harness.ledger.paths import Place, place_of
 from harness.loop.package_kernel import for_kernel
@@ -69,8 +70,9 @@ def set_constants(candidate: Candidate, settings: Settings, contest: Path) -> Ca
     """The candidate with these constants, as `Candidate.set` gives it.
 
     Raises the errors of `Candidate.set`; `unknown-constant` names the newest attempt of `contest` whose kernel.py has
-    all of them.
+    all of them. Raises UsageError `bad-setting` for several values in place of one.
     """
+    _refuse_several_values(dict(candidate.constants), settings)
     try:
         return candidate.set(settings)
     except RatchetError as error:
@@ -82,6 +84,17 @@ def set_constants(candidate: Candidate, settings: Settings, contest: Path) -> Ca
             f"{error}. The kernel.py of attempt {number} has these constants: ./ratchet.sh checkout {number}, then the "
             "same command",
         ) from error
+
+
+def _refuse_several_values(before: Mapping[str, str], settings: Settings) -> None:
+    for name, value in settings:
+        several = isinstance(expression(value), ast.Tuple | ast.List)
+        if several and name in before and not isinstance(expression(before[name]), ast.Tuple | ast.List):
+            raise UsageError(
+                "bad-setting",
+                f"--set {name}: expected one value, because {name} = {before[name]}, got {value}; to try several values, "
+                "write ./ratchet.sh sweep before the message",
+            )
 
 
 def _attempt_with(names: set[str], contest: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""Attempts that were refused because their program is known: remembered in a file of this clone, for `next`."""
+"""Attempts that were refused because their program is known: remembered for `next` in a file of this working tree."""
 
 import difflib
 
@@ -17,7 +17,8 @@ _MOST = 50
 
 def keep(place: Place, refusal: Refusal) -> None:
     """Adds the refusal to the file, which keeps the newest ones. Raises RatchetError as `files.write_atomically`."""
-    files.write_atomically(place.state_directory / _NAME, msgspec.json.encode((*_read(place), refusal)[-_MOST:]))
+    others = (each for each in _read(place) if each != refusal)
+    files.write_atomically(place.state_directory / _NAME, msgspec.json.encode((*others, refusal)[-_MOST:]))
 
 
 def refusals(place: Place, champion: int | None) -> tuple[Refusal, ...]:

@@ -60,7 +60,7 @@ def resimulated(evidence: Evidence, work: str, defender: Defender | None) -> tup
         runs = _run(champion, data / work, contest, policy, evidence, defender.evidence)
         if not isinstance(runs, Failure) and _is_the_champion(runs, defender.evidence):
             break
-    changes = "failed" if isinstance(runs, Failure) else f"both programs, {quantity(len(runs) - 1, 'changed constant')}"
+    changes = "failed" if isinstance(runs, Failure) else f"both programs, {quantity(len(runs) - 1, 'change')}"
     defender.bench.progress(_STAGE, changes, time.monotonic() - began)
     if isinstance(runs, Failure):
         defender.say(f"champion and candidate could not be simulated again: {runs.kind}: {runs.message}")

@@ -67,12 +67,13 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
     # The hint on a plateau is left out: the advice below says it, from a count of its own.
     advice = [hint for hint in seen.advice if hint.rule != "plateau"]
     hints, left_out = untried(advice, champion, seen.candidates, seen.screened, seen.timed)
-    hints = put_refused_last(hints, seen.refused)
     kinds = _by_kind(past)
     done = {kind.kind for kind in kinds}
+    untried_kinds = tuple(kind for kind in PROGRAM_KINDS if kind not in done)
     onwards = go_on_or_stop(champion_now, floor, since, past, plateau, last_hint(seen.problem, advice))
     if onwards.do == "change the kind of idea":
-        hints = tuple(sorted(hints, key=lambda hint: hint.kind in done))
+        hints = tuple(sorted(hints, key=lambda hint: hint.kind not in untried_kinds))
+    hints = put_refused_last(hints, seen.refused)
     return SearchState(
         contest=seen.contest,
         problem=seen.problem.title,

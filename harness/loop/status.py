@@ -13,10 +13,10 @@ from harness.records import TITLE_MOVES, Key, LogState, Note, Row, Status
 from harness.units import quantity
 
 
-def status(contest: Contest) -> Status:
-    """The state of `contest`. An attempt that did not end is finished or undone first, if no process works on it."""
+def status(contest: Contest, recovered: Sequence[str] = ()) -> Status:
+    """The state of `contest`; its messages begin with `recovered`, sentences on an attempt that did not end."""
     ledger = Ledger.open(contest.directory)
-    messages = list(ledger.recovered())
+    messages = list(recovered)
     rows, skipped = history.rows(ledger.place)
     messages += skipped
     # A GPU has no simulator.

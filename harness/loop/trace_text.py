@@ -10,7 +10,7 @@ from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.evaluation import evaluate
 from harness.judge.evaluate.request import Listener, Progress, Request
 from harness.loop.bench import Bench
-from harness.records import Evidence, Failure, Policy, Trace
+from harness.records import Evidence, Failure, Trace
 
 
 class _TracesError(Exception):
@@ -64,5 +64,5 @@ class Trial:
 
 
 def _request(folder: Path, contest: Contest, candidate: Candidate) -> Request:
-    bench = Bench(contest=contest, policy=Policy(), on="simulated", reuses=False)
+    bench = Bench(contest=contest, on="simulated", reuses=False)
     return replace(bench.request(candidate, folder / "profile_data" / "new"), directory=folder)

@@ -47,15 +47,18 @@ def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progres
     A way of calling that the compiler refuses is not checked any further; a program that failed is not judged again.
     Packages that `target` imports but that cannot be imported are named in STUBS of the contest's prepare.py. Raises
     RatchetError `does-not-trace` if no way traces, `helper-name` if a copied file has the name of a module,
-    `missing-option` if the function needs an option that neither problem nor `settings` states, and `is-suite` if the
-    contest needs several functions.
+    `missing-option` if the function needs an option that neither problem nor `settings` states, `unknown-constant` for
+    a setting that no file has, and `is-suite` if the contest needs several functions.
     """
     try:
         return _wrap(contest, target, settings, progress)
     except RatchetError as error:
         if error.kind not in ("does-not-trace", "missing-option"):
             raise
-        raise RatchetError(error.kind, f"{error}\n{_both_signatures(contest, target)}") from None
+        problem = names(contest.directory.joinpath(_PROBLEM).read_bytes())
+        misspelt = ", ".join(name for name, _ in settings if name not in problem)
+        hint = f"\n{_PROBLEM} has no constant {misspelt}; it has {', '.join(sorted(problem))}" if misspelt else ""
+        raise RatchetError(error.kind, f"{error}\n{_both_signatures(contest, target)}{hint}") from None
 
 
 def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progress: Progress) -> Wrapped:
@@ -109,7 +112,8 @@ def _took(evidence: Evidence, folder: Path, chip: str) -> tuple[str, str]:
         return f"{seconds(latency.seconds)} [{simulated(chip)}]", ""
     if latency is None or not latency.reasons:
         return "an unknown time", ""
-    why = offloaded.explain(evidence, folder) or "; ".join(latency.reasons)
+    others = offloaded.other_reasons(latency)
+    why = "; ".join(filter(None, (offloaded.explain(evidence, folder), *others)))
     return f"an unknown time: {why}", "the first attempt needs a time, so change this first, then "
 
 
@@ -121,7 +125,7 @@ def _lacking(contest: Contest, target: ExistingFunction, failure: Failure, lacki
 
 
 def _with_stub(contest: Contest, package: str) -> Contest:
-    path = contest.directory / "prepare.py"
+    path = contest.directory / _PROBLEM
     text = path.read_bytes()
     if contests.STUBS in names(text):
         text = rewrite(text, contests.STUBS, repr((*contest.stubs, package)), path.name)
@@ -225,14 +229,11 @@ def _set(candidate: Candidate, settings: Settings, problem: frozenset[str]) -> C
     for name, value in settings:
         homes = [file for file, data in files.items() if name in names(data)]
         if not homes and name not in problem:
-            lists = (
-                (file, ", ".join(sorted(every)))
-                for file, every in ((_PROBLEM, problem), (KERNEL, names(files[KERNEL])))
-            )
+            lists = ((_PROBLEM, problem), *((file, names(data)) for file, data in files.items()))
             raise RatchetError(
                 "unknown-constant",
-                f"--set {name}: neither {_PROBLEM} nor {KERNEL} assigns {name} at its top level; "
-                + "; ".join(f"constants of {file}: {listed or 'none'}" for file, listed in lists),
+                f"--set {name}: no file assigns {name} at its top level; "
+                + "; ".join(f"constants of {file}: {', '.join(sorted(every)) or 'none'}" for file, every in lists),
             )
         # A helper's constant of the same name as one of the problem's may mean something else.
         home = KERNEL if KERNEL in homes or name in problem else homes[0]

@@ -163,9 +163,9 @@ def _of_work(statement: Statement) -> Iterator[str]:
     every = [array for array in (*statement.inputs, *statement.outputs) if _dtype(array) is not None]
     whole = sum(_shard_elements(statement, array) * np.dtype(_dtype(array)).itemsize for array in every)
     if not 0 < work.minimum_hbm_bytes <= whole:
-        of_one_chip = ", by one chip, of its shards," if statement.mesh else ","
+        of_one_chip = " (one chip, its shards only)" if statement.mesh else ""
         yield (
-            f"expected minimum_hbm_bytes of at most {whole:,}{of_one_chip} each input read and each output written "
+            f"expected minimum_hbm_bytes of at most {whole:,}{of_one_chip}, each input read and each output written "
             f"once, got {work.minimum_hbm_bytes:,}"
         )
 

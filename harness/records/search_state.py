@@ -124,7 +124,7 @@ class SearchState:
 
     Rebaselines, undos and revokes are not counted as attempts, as in the last line of `results`. A win is an accepted
     attempt that was neither undone nor revoked. `untried_kinds` are the kinds of change that are not in `kinds`;
-    `refused` are the attempts against this champion that this clone refused to judge.
+    `refused` are the attempts against this champion that were refused in this working tree.
     """
 
     contest: str

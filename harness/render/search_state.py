@@ -26,7 +26,7 @@ def search_state_blocks(state: SearchState, checks: Sequence[Recheck] = ()) -> I
     ):
         yield named(name, text, SHORT_FIELD)
     yield from (Words(_kind(kind), lead="  ", rest="    ") for kind in state.kinds)
-    for refused in state.refused:
+    for refused in state.refused[-_SHOWN:]:
         yield Words(f"refused, {refused.kind}: {clean(refused.hypothesis)}", lead="  ", rest="    ")
     if state.tried:
         yield from (GAP, *_attempts(state, checks))

@@ -69,6 +69,9 @@ def program() -> int:
 
         completion.answer()
     words = sys.argv[1:]
+    if "--for-server" in words:
+        # Before a verb is watched: the watcher is the server's child, and ends with it.
+        reading_limits.end_with_parent()
     try:
         place = None if _HELP & {*words} else place_of_verb(words)
     except RatchetError:
@@ -147,8 +150,6 @@ def _carry_out(verb: Verb, words: list[str]) -> int:
     arguments = verb.parse(words)
     # `test` keeps only its own options.
     for_server = getattr(arguments, "for_server", False)
-    if for_server:
-        reading_limits.end_with_parent()
     if verb.takes_contest:
         work_in(
             arguments.directory,

@@ -174,6 +174,9 @@ async def _report_lines(stream: ByteReceiveStream, report: Report) -> None:
         for line in filter(None, lines):
             print(line, file=sys.stderr, flush=True)
             await report(line.strip())
+    if rest.strip():
+        print(rest, file=sys.stderr, flush=True)
+        await report(rest.strip())
 
 
 async def _end(process: Process) -> None:

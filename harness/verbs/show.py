@@ -15,7 +15,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDocument:
-    """An attempt as the ledger stores it; `row` is its row in the table of attempts, None in the answer of `show`."""
+    """An attempt as the ledger stores it. `row` is always None; readers of schema 20 expect the key."""
 
     attempt: Attempt
     row: Row | None

@@ -25,7 +25,8 @@ class Status(Verb):
     def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.status import status
         from harness.render.status_text import status_blocks
-        from harness.verbs.parts.context import contest_of
+        from harness.verbs.parts.context import contest_of, open_ledger, repaired
 
-        state = status(contest_of(arguments))
+        contest = contest_of(arguments)
+        state = status(contest, repaired(open_ledger(contest.directory), arguments))
         return Outcome(document=state, text=lambda: status_blocks(state))

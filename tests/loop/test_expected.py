@@ -40,11 +40,13 @@ def test_without_attempts_nothing_is_expected() -> None:
 
 def test_the_next_search_is_expected_to_take_as_long_for_a_setting_as_the_last(tmp_path: Path) -> None:
     contest = contests.load(committed_contest(tmp_path / "contest"))
-    assert screening_seconds(contest) is None
+    assert screening_seconds(contest, 2) is None
     # 12 settings, 2 at a time, took 436 s; the stages of an attempt would let them take 60 s.
     keep_screening(contest, 436.0, 12, 2)
-    search = of_screening(ATTEMPT, 6, 2, measured_seconds=screening_seconds(contest))
-    assert search.stages["screening"] == pytest.approx(6.0 + 3 * 436.0 / 6)
+    search = of_screening(ATTEMPT, 6, 2, measured_seconds=screening_seconds(contest, 2))
+    assert search.stages["screening"] == pytest.approx(3 * 436.0 / 6)
+    assert screening_seconds(contest, 1) is None
+    assert screening_seconds(contests.load(contest.directory, "v6e"), 2) is None
     keep_screening(contest, 1.0, 0, 2)
     (contest.directory / "profile_data" / "screening.json").write_text("[]")
-    assert screening_seconds(contest) is None
+    assert screening_seconds(contest, 2) is None

@@ -126,3 +126,10 @@ def test_a_sweep_over_the_kernel_of_an_earlier_attempt_says_what_may_come_of_it(
     assert sentence.startswith("kernel.py is that of attempt 1: its best setting is recorded")
     assert sentence.endswith("only if it takes less time than attempt 3")
     assert on_another_text(ledger, Candidate(text=NAIVE + b"# edited\n")) == ""
+
+
+def test_several_values_for_a_constant_of_one_are_refused(contest: Path) -> None:
+    with refused("bad-setting", r"expected one value, because BQ = .*, got 64, 256; .*sweep"):
+        set_constants(CHAMPION, (("BQ", "64, 256"),), contest)
+    kernel = Candidate(text=b"CHUNKS = (256, 512)\n")
+    assert set_constants(kernel, (("CHUNKS", "(128, 256)"),), contest).constants == (("CHUNKS", "(128, 256)"),)

@@ -119,6 +119,14 @@ def test_a_hint_on_a_line_whose_change_left_the_schedule_as_it_was_comes_last(tm
     elsewhere = replace(there, observation="spills, at kernel.py:20", suggestion="a smaller tile", ranked_by=0.1)
     state = search_state(replace(seen([row(1, "accept")], {}, advice=(there, elsewhere)), refused=(same,)))
     assert state.refused == (same,)
+    # On a plateau, too, a refused hint comes last, although its kind was not tried.
+    many = [row(1, "accept", kind="baseline"), *(row(number) for number in range(2, 8))]
+    kernels = {1: KERNEL, **{number: kernel(BKV=512) for number in range(2, 8)}}
+    of_a_tried_kind = replace(elsewhere, kind="constants")
+    plateau = search_state(replace(seen(many, kernels, advice=(there, of_a_tried_kind)), refused=(same,)))
+    assert plateau.advice.do == "change the kind of idea"
+    assert "body" in plateau.untried_kinds
+    assert plateau.hints[0] == of_a_tried_kind
     assert state.hints[0] == elsewhere
     assert state.hints[1].suggestion.endswith(
         "; a change of kernel.py:2 compiled to a schedule that was judged before (b is B)"

@@ -358,7 +358,7 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
     [
         ({"statement": stated(work=NOTHING)}, "expected useful work of more than 0 FLOPs"),
         ({"statement": stated(work=MUCH)}, "expected minimum_hbm_bytes of at most 524,288"),
-        ({"statement": split(("x", None), **CHIPS, work=UNSPLIT)}, "of at most 131,072, by one chip, of its shards"),
+        ({"statement": split(("x", None), **CHIPS, work=UNSPLIT)}, "of at most 131,072 (one chip, its shards only)"),
         ({"statement": stated(outputs=())}, "expected inputs and outputs whose names are Python identifiers"),
         ({"statement": stated(work=INCOMING)}, "expected no link_bytes without a mesh, got 1"),
         ({"statement": stated(**CHIPS)}, "expected link_bytes of at least 1"),

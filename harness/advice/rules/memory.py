@@ -115,9 +115,12 @@ def other_rereads(seen: Observed) -> RuleCase | None:
 def _reads_by_tables(seen: Observed, hbm_bytes: int) -> RuleCase | None:
     """The case of inputs whose index maps read tables, as in a grouped matmul; None if there is no such input.
 
-    The number of reads of each input is unknown, so all traffic above the least possible stands for them. Blocks that
-    fit are advised twice as large and as long as the axis: a block with the whole summed axis stays from step to step.
+    The number of reads of each input is unknown, so all traffic above the least possible stands for them. The edits
+    double each axis of a block, or make it as long as the array's, if the block then fits.
     """
+    if not any(window.memory_space == "smem" for call in seen.calls for window in call.windows):
+        # The number of reads is also unknown if the kernel is called in a loop or a branch.
+        return None
     names = [
         window.name
         for window in seen.inputs
@@ -138,9 +141,10 @@ def _reads_by_tables(seen: Observed, hbm_bytes: int) -> RuleCase | None:
     return RuleCase(
         observation=f"at {percent(report.bandwidth_util or 0)} of the bandwidth, {decimal(extra, 'B', 2)} of the "
         f"{decimal(hbm_bytes, 'B', 2)} of HBM traffic ({report.traffic_source}) are above the least possible; "
-        f"{' and '.join(names)} {are} read again and again, each how often is unknown (the index maps read tables)",
-        suggestion=f"make the blocks of {' and '.join(names)} larger: an axis that is summed as long as the array, so "
-        "that a block stays from step to step, and the other axes twice as long",
+        f"how often {' and '.join(names)} {are} read is unknown (the index maps read tables)",
+        suggestion=f"make the blocks of {' and '.join(dict.fromkeys(edit.window for edit in edits))} larger: along an "
+        "axis that is summed, as long as the array, so that the next steps reuse the block; along any other axis, "
+        "twice as long",
         cost=saving / seen.seconds,
         knob="block",
         edits=tuple(edits),

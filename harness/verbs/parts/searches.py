@@ -59,7 +59,7 @@ def run_search(
     with places_of(arguments) as places, progress_of(arguments) as progress:
         # A device times one setting at a time.
         at_a_time = places.count if contest.chip.platform == "tpu" else 1
-        measured = expected.screening_seconds(contest)
+        measured = expected.screening_seconds(contest, at_a_time)
         guess = expected.of_screening(expected.of(contest), count, at_a_time, longest_seconds, measured)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         bench = Bench(contest=contest, progress=progress, on=arguments.on)

@@ -145,7 +145,7 @@ def _host_sums(listed: Sequence[_ListedOperation]) -> list[str]:
     chip = total - there - back
     limit = ""
     if max(there, back) > chip:
-        limit = f" The link is the limit: to start copies earlier hides at most {seconds(chip)}."
+        limit = f" The link is the limit: starting copies earlier saves at most {seconds(total - max(there, back))}."
     return [
         f"Of these, {seconds(there)} are from the host, {seconds(back)} to the host, and {seconds(chip)} on the chip. "
         f"The three can work at the same time: {seconds(max(there, back, chip))} if all overlap, {seconds(total)} if "

@@ -100,7 +100,11 @@ def by_hand(base: Evidence, role: str = "input") -> Evidence:
 
 def by_tables(base: Evidence, *, read_bytes: int) -> Evidence:
     """The same, with an index map of the first input that reads a table; its simulated traffic is `read_bytes`."""
-    return with_window(with_run(base, hbm_read_bytes=read_bytes, hbm_written_bytes=0), 0, fetches=None)
+    base = with_window(with_run(base, hbm_read_bytes=read_bytes, hbm_written_bytes=0), 0, fetches=None)
+    windows = present(base.trace).pallas_calls[0].windows
+    shape = windows[0].array.shape
+    table = replace(windows[0], name="table", memory_space="smem", block_shape=shape, fetches=1, vmem_bytes=0)
+    return with_call(base, windows=(table, *windows))
 
 
 def heads_alone() -> Evidence:
@@ -341,7 +345,11 @@ SHOWN = {
         # Index maps that read tables, as in a grouped matmul: only the simulated traffic shows the re-reads.
         Case(
             by_tables(rowwise(0.55e-3, block=128, reads=4), read_bytes=4 << 26),
-            ("of HBM traffic (simulated DMA) are above the least possible", "x is read again and again", "stays from"),
+            (
+                "of HBM traffic (simulated DMA) are above the least possible",
+                "how often x is read is unknown",
+                "reuse the block",
+            ),
         ),
     ],
     "several calls": [

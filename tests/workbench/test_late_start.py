@@ -1,12 +1,15 @@
 """Waits for other chips, idle time outside the steps, and operations that the capture lacks."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from analyses import by, gaps_and_inside, named, overview, rows, steps_table, utilization
+from analyses import by, compare, gaps_and_inside, mfu, named, overview, rows, steps_table, utilization
+from analysis_examples import capture, device, op
 from capture_examples import late_start, run_folder, serialized
 
-from harness.records import Capture
+from harness.records import Capture, Device, Period
 from harness.workbench.profiles import diagnosis, hotspots, reading
 from harness.workbench.profiles.analysis import tables
 from harness.workbench.profiles.database import database_of
@@ -117,3 +120,80 @@ def test_steps_without_any_operation_have_no_idle_time_and_no_spread(tmp_path: P
     assert [row["spread"] for row in rows(steps)] == [None, None]
     assert "unknown: operations are missing" in variation.column("verdict")
     assert host.why_empty
+
+
+WORK = replace(op("fusion.1", "loop fusion"), flops=1e6)
+
+
+def made(*devices: Device) -> Capture:
+    """A capture of these devices, of which there is no file."""
+    return replace(capture(*devices), paths=())
+
+
+def of_runs(lengths: Sequence[float], lacking: Sequence[int], until: float = 1e9, apart: float = 0.0) -> Device:
+    """A core of runs `apart` us apart, each of ten operations: none in `lacking` or from `until` on."""
+    starts = [sum(lengths[:number]) + number * apart for number in range(len(lengths))]
+    ran = [
+        (WORK, start + part * length / 10, length / 10)
+        for number, (start, length) in enumerate(zip(starts, lengths, strict=True))
+        for part in range(10)
+        if number not in lacking and start + part * length / 10 < until
+    ]
+    return device(ran, steps=list(zip(starts, lengths, strict=True)))
+
+
+def test_a_hole_is_no_idle_time_and_no_step() -> None:
+    holed = made(of_runs([1_000.0] * 10, [3]))
+    parts = {row["part"]: row for row in rows(named(gaps_and_inside(holed))["idle"])}
+    assert parts.keys() == {"all runs", "fill: 2 steps", "steady: 5 steps", "drain: 2 steps"}
+    assert [row["seconds"] for row in database_of(holed).rows_by_name("from part_times order by place")] == (
+        pytest.approx([9_000 * US, 2_000 * US, 5_000 * US, 2_000 * US])
+    )
+    assert "idle between runs" not in named(diagnosis.diagnose(holed))["findings"].column("finding")
+
+
+def test_the_time_around_a_hole_is_idle() -> None:
+    holed = made(of_runs([1_000.0] * 10, [3], apart=100.0))
+    assert database_of(holed).rows("select count(*), sum(seconds) from pauses") == [(8, pytest.approx(900 * US))]
+    (between,) = database_of(holed).rows("select seconds, idle from part_times where part = 'between runs'")
+    assert between == pytest.approx((9_900 * US, 900 * US))
+
+
+def test_a_pause_without_a_loop_of_steps_is_a_share_of_the_whole_time() -> None:
+    alone = device([(WORK, 0, 100), (WORK, 200, 100)], steps=[(0, 100)])
+    alone = replace(alone, modules=(*alone.modules, Period(name="jit_g(2)", start=200 * US, seconds=100 * US)))
+    (between,) = database_of(made(alone)).rows("select seconds, idle from part_times where part = 'between runs'")
+    assert between == pytest.approx((300 * US, 100 * US))
+
+
+def test_figures_of_a_step_leave_out_the_step_that_is_cut() -> None:
+    full, half = (made(of_runs([1_000.0] * 10, [], until)) for until in (1e9, 6_500.0))
+    assert database_of(half).rows("select in_steps_count, in_steps_seconds, count from times") == [
+        (60, pytest.approx(6_000 * US), 65)
+    ]
+    assert rows(mfu(half)[0])[0]["mfu"] == pytest.approx(rows(mfu(full)[0])[0]["mfu"])
+    assert [row["time_ratio"] for row in rows(compare(full, half)[0])] == pytest.approx([1.0, 1.0])
+    for name in ("mxu_fraction", "hottest_seconds"):
+        figures = [rows(named(diagnosis.diagnose(each))["metrics"])[0][name] for each in (full, half)]
+        assert figures[0] == pytest.approx(figures[1]), name
+
+
+def test_steps_without_operations_cost_nothing() -> None:
+    lengths = [1_000.0] * 3 + [1_100.0] + [1_000.0] * 3 + [9_000.0] * 2
+    findings = by(named(diagnosis.diagnose(made(of_runs(lengths, [7, 8]))))["findings"], "finding", "seconds")
+    assert findings["uneven steps"] == pytest.approx(100 * US)
+    # The last run with operations of the faster core may be cut off.
+    faster = device(
+        [(WORK, 1_000 * step, 900) for step in range(3)], steps=[(1_000 * step, 1_000) for step in range(5)]
+    )
+    cores = of_runs([1_000.0] * 5, [3, 4]), replace(faster, name="TPU:1")
+    findings = by(named(diagnosis.diagnose(made(*cores)))["findings"], "finding", "seconds")
+    assert findings["load imbalance"] == pytest.approx(2 * 100 * US)
+
+
+def test_a_wait_belongs_to_the_run_in_which_it_begins() -> None:
+    core = of_runs([100.0] * 3, [], apart=50.0)
+    waits = tuple(Period(name="dependency-wait", start=at * US, seconds=US) for at in (310, 0, 120))
+    waiting = made(replace(core, waits=waits))
+    modules = database_of(waiting).rows("select module from waits order by start_seconds")
+    assert modules == [("jit_f(1)",), (None,), ("jit_f(1)",)]

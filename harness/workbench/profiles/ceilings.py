@@ -130,7 +130,7 @@ _MFU = Analysis(
             select 1 as place, 'the model' as who, $step_flops::DOUBLE as flops where $step_flops is not null
             union all
             select 2, 'the trace', sum(flops) / any_value(steps) * any_value(coalesce($chips, devices))
-            from work, step_median, peaks where is_main and is_work and step is not null)
+            from work, step_median, peaks where is_main and is_work and in_recorded(step))
         select who, flops, seconds, coalesce($chips, devices) as many, peak, flops / (many * peak * seconds)
         from wanted, peaks, step_median where peak is not null and seconds > 0 order by place""",
     facts="""

@@ -129,7 +129,7 @@ _FIGURES = f"""
         select name, rank, case when steps is null then self_seconds / devices else in_steps_seconds / steps end as took
         from times, step_counts)
     select (select max(step) from by_device),
-        (select sum(flops) from work where is_main and is_work and step is not null and {_ON_MXU})
+        (select sum(flops) from work where is_main and is_work and in_recorded(step) and {_ON_MXU})
             / (select nullif(sum(peak * seconds), 0) from by_device having count(peak * seconds) = count(*)),
         name, took, took / nullif((select sum(took) from each), 0) from each order by took desc, rank limit 1"""
 _FIGURE_TABLE = (

@@ -168,7 +168,7 @@ RULES = (
             with slowest as (
                 select max(own_seconds) as own, (max(own_seconds) - min(own_seconds)) / nullif(median(own_seconds), 0)
                     as differ from step_summary having count(*) > 1)
-            select sum((own - own_seconds) * count), 'slowest ' || arg_max(label, own_seconds)
+            select sum((own - own_seconds) * recorded), 'slowest ' || arg_max(label, own_seconds)
                 || ', own work differs by ' || in_percent(any_value(differ))
             from step_summary, slowest where differ > {IMBALANCE}""",
         reason=f"own work differs by over {IMBALANCE:.0%} between devices (section 6)",
@@ -177,10 +177,10 @@ RULES = (
     Rule(
         name="uneven steps",
         query=f"""
-            select sum(greatest(0, s.seconds - b.median_seconds)),
+            select sum(greatest(0, s.seconds - b.recorded_median)),
                 'spread ' || in_percent(max(spread)) || ' on '
                 || arg_max(b.label, spread) from step_times s join step_summary b using (device)
-                where spread > {IMBALANCE}""",
+                where spread > {IMBALANCE} and s.is_recorded""",
         reason=f"steps differ by over {IMBALANCE:.0%} (our rule; the limit is that between devices)",
         remedy="look in `xprof steps` for recompilation, input and garbage collection",
     ),

@@ -202,7 +202,7 @@ _RUNTIME_WAITS = Analysis(
 HOST_FACTS = """
     select is_bound, not coalesce(is_bound, false) as hides, both_ways_seconds / seconds as both_ways,
         hiding_seconds / seconds as hiding from host_bound"""
-HOST_BOUND = (
+_HOST_BOUND = (
     "The link to the host is the limit{is_bound:?}: steps wait for it for longer than all else takes, so to start "
     "transfers earlier saves at most {hiding:%}. To run both directions and all else at once saves at most "
     "{both_ways:%} at these rates: send one chunk back while the next comes; or offload less, or narrower types"
@@ -226,7 +226,7 @@ _HOST_TRANSFERS = Analysis(
         "a lower bound, because the link may idle between. `at the link`: {link_words}.",
         "Waited time is exposed: start the transfers earlier, so that more work runs meanwhile (prefetch), or offload "
         "less.{hides:?}",
-        f"{HOST_BOUND}.",
+        f"{_HOST_BOUND}.",
     ),
     is_optional=True,
 )
@@ -329,7 +329,7 @@ STEPS = (
             select idle, not has_steps as stepless, has_steps and idle is null as short, idle <= 0 as never,
                 $is_simulated as hostless
             from (select coalesce(sum(end_seconds - start_seconds), 0)
-                / (select arg_min(seconds, device) from step_summary where recorded_seconds > 0) as idle,
+                / (select arg_min(recorded_seconds, device) from step_summary where recorded_seconds > 0) as idle,
                 (select count(*) from step_summary) > 0 as has_steps from together)""",
         notes=("Idle on all devices in the steps: {idle:%} of their time.", f"{_NAME_FUNCTIONS}."),
         empty=(

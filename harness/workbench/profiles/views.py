@@ -19,6 +19,12 @@ def meets(first: str, second: str) -> str:
     )
 
 
+def _recorded_of(span: str) -> str:
+    """The seconds of a span without the runs whose operations the capture lacks, in SQL."""
+    lacking = f"select sum({overlap_of(span, 'r')}) from runs r where r.device = {span}.device and not is_recorded"
+    return f"greatest(0, {span}.end_seconds - {span}.start_seconds - coalesce(({lacking}), 0))"
+
+
 _BASIC_SQL = """
 create macro in_words(v) as case when v = 0 then '0 s' when round(abs(v), 6) >= 1 then printf('%.3f s', v)
     when round(abs(v) * 1e3, 6) >= 1 then printf('%.3f ms', v * 1e3)
@@ -28,6 +34,7 @@ create macro in_bytes(v) as case when v >= 1e12 then printf('%.1f TB', v / 1e12)
     when v >= 1e6 then printf('%.1f MB', v / 1e6) when v >= 1e3 then printf('%.1f kB', v / 1e3)
         else printf('%.0f B', v) end;
 create macro in_percent(v) as printf('%.1f%%', 100 * v);
+create macro in_recorded(s) as s in (select step from steps where is_recorded);
 create view work as
     select e.*, o.* exclude (operation), d.label, d.is_main
     from executions e join operations o using (operation) join devices d using (device) where e.line = 'serial';
@@ -51,8 +58,8 @@ create view step_median as
 create view times as
     with summed as (
         select min(operation) as operation, count(*) as count, round(sum(seconds), 12) as seconds,
-            round(sum(self_seconds), 12) as self_seconds, count(step) as in_steps_count,
-            round(coalesce(sum(self_seconds) filter (step is not null), 0), 12) as in_steps_seconds
+            round(sum(self_seconds), 12) as self_seconds, count(*) filter (in_recorded(step)) as in_steps_count,
+            round(coalesce(sum(self_seconds) filter (in_recorded(step)), 0), 12) as in_steps_seconds
         from executions e join operations o using (operation) join devices d using (device)
         where e.line = 'serial' and d.is_main group by o.module, o.name
     ) select o.*, count, seconds, self_seconds, in_steps_count, in_steps_seconds, self_seconds / count as mean_seconds,
@@ -123,22 +130,26 @@ create view pauses as
     with between_spans as (
         select device, end_seconds as start_seconds,
             lead(start_seconds) over (partition by device order by start_seconds) as end_seconds from spans)
-    select p.device, p.start_seconds, p.end_seconds - p.start_seconds as seconds, p.end_seconds,
+    select p.device, p.start_seconds, {_recorded_of("p")} as seconds, p.end_seconds,
         case when l.device is null then 'between runs' when p.end_seconds <= l.start_seconds + 5e-13
             then 'before the first step' when p.start_seconds >= l.end_seconds - 5e-13 then 'after the last step'
             else 'between runs' end as place
-    from between_spans p left join loops l using (device) where p.end_seconds is not null;
+    from between_spans p left join loops l using (device) where p.end_seconds is not null and seconds > 5e-13;
 create view extents as
     with paused as (
         select device, sum(seconds) filter (place = 'between runs') as loop_idle,
             count(*) filter (place = 'between runs') as loop_pauses,
             sum(seconds) filter (place != 'between runs') as other_idle,
             count(*) filter (place != 'between runs') as other_pauses
-        from pauses group by 1)
-    select device, max(s.end_seconds) - min(s.start_seconds) as all_,
-        greatest(0, least(any_value(l.end_seconds), max(s.end_seconds)) - any_value(l.start_seconds)) as in_loop,
-        any_value(columns(paused.* exclude (device)))
-    from spans s left join loops l using (device) join paused using (device) group by device;
+        from pauses group by 1),
+    wholes as (
+        select device, min(start_seconds) as start_seconds, max(end_seconds) as end_seconds from spans group by 1),
+    looped as (
+        select device, l.start_seconds, least(l.end_seconds, w.end_seconds) as end_seconds
+        from loops l join wholes w using (device))
+    select w.device, {_recorded_of("w")} as all_,
+        case when l.device is not null then {_recorded_of("l")} end as in_loop, p.* exclude (device)
+    from wholes w left join looped l using (device) join paused p using (device);
 create view part_times as
     -- Each part of a device's time as the spans of which it consists; idle time between runs lies in no span.
     with parts as (
@@ -147,11 +158,11 @@ create view part_times as
         select s.device, p.place, p.part || ': ' || p.number || case p.number when 1 then ' step' else ' steps' end,
             greatest(s.start_seconds, w.start_seconds), least(s.end_seconds, w.end_seconds)
         from (select s.device, s.start_seconds, s.end_seconds,
-                case when number < {EDGE_STEPS} then 'fill' when number >= total - {EDGE_STEPS} then 'drain'
+                case when nth < {EDGE_STEPS} then 'fill' when nth >= total - {EDGE_STEPS} then 'drain'
                     else 'steady' end as part
-            from steps s join (
-                select device, count(*) as total from steps where is_recorded group by 1) t using (device)
-            where total >= {FEWEST_STEPS} and is_recorded) s
+            from (select *, row_number() over (partition by device order by number) - 1 as nth,
+                    count(*) over (partition by device) as total from steps where is_recorded) s
+            where total >= {FEWEST_STEPS}) s
         join (select device, unnest([1, 2, 3]) as place, unnest(['fill', 'steady', 'drain']) as part,
                 unnest([{EDGE_STEPS}, count(*) - {2 * EDGE_STEPS}, {EDGE_STEPS}]) as number
             from steps where is_recorded group by device) p using (device, part)
@@ -207,8 +218,9 @@ create view step_summary as
         max(seconds) as most,
         -- A step without operations is timed by the profiler's clock, which may jump.
         count(*) filter (is_recorded) as recorded, sum(seconds) filter (is_recorded) as recorded_seconds,
+        median(seconds) filter (is_recorded) as recorded_median,
         case when recorded > 1 then (max(seconds) filter (is_recorded) - min(seconds) filter (is_recorded))
-            / nullif(median(seconds) filter (is_recorded), 0) end as spread,
+            / nullif(recorded_median, 0) end as spread,
         median(own_seconds) as own_seconds, sum(idle_seconds) / nullif(recorded_seconds, 0) as idle_fraction,
         sum(seconds) as seconds
     from step_times group by 1, 2 having sum(seconds) > 0;
@@ -263,8 +275,8 @@ VIEWS_SQL = _BASIC_SQL + _TIMELINE_SQL + _CHAINS_SQL
 VIEWS = {
     "work": "serial executions with the columns of their operation, and label and is_main of their device",
     "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs; mean_seconds of "
-    "one run; in_steps_count and in_steps_seconds of the runs in steps; least_seconds at the peaks, bound (compute or "
-    "memory) and ratio of the two; rank; share of the time",
+    "one run; in_steps_count and in_steps_seconds of the runs in recorded steps; least_seconds at the peaks, bound "
+    "(compute or memory) and ratio of the two; rank; share of the time",
     "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
     "host_spans": "time without a break in which transfers of one direction, from or to the host, were under way; "
     "ends_in_wait if the device waited for the last of them, so that the link was at work until the end",
@@ -278,8 +290,10 @@ VIEWS = {
     "part_times": "idle time, and share in kernels, of each part of a device's time: all runs, fill, steady, drain, "
     "between runs (if there are steps, from the first to the last), outside steps",
     "loops": "the time of each device from its first step to its last, if there are several",
-    "pauses": "times in which a device has no program: between runs, before the first step, after the last step",
-    "extents": "the time and pauses of each device as a whole, from its first step to its last, and outside of these",
+    "pauses": "times in which a device has no program: between runs, before the first step, after the last step; "
+    "seconds without the runs whose operations the capture lacks",
+    "extents": "the time, as far as operations are recorded, and pauses of each device as a whole, from its first step "
+    "to its last, and outside of these",
     "step_times": "the steps of the main devices with their own work, without collectives, and their idle time",
     "step_summary": "one row a device: its steps, their median, spread, own work and idle fraction",
     "unrecorded": "one row: the devices whose operations the capture lacks in some runs; NULL if there are none",

@@ -97,4 +97,6 @@ def test_waits_that_work_could_hide_are_exposed() -> None:
 
 def test_one_direction_alone_leaves_little_to_gain() -> None:
     fetches = of_one_step((FETCH, 0, 1), (FETCHED, 1, 189), (WORK, 190, 10))
-    assert findings_of(fetches)[0]["evidence"] == "at most 5.0% of a step to gain, by prefetch alone 5.5%"
+    assert findings_of(fetches)[0]["evidence"] == "at most 5.0% of a step to gain, by prefetch alone 5.0%"
+    saturated = of_one_step((FETCH, 0, 1), (WORK, 1, 80), (FETCHED, 81, 119))
+    assert findings_of(saturated)[0]["evidence"] == "at most 0.0% of a step to gain, by prefetch alone 0.0%"

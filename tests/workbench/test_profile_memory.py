@@ -78,6 +78,8 @@ def test_a_pool_of_all_memory_is_in_use_but_for_what_is_available(tmp_path: Path
     capture = read([loaded_run(tmp_path, "pool", workspace=0)])
     assert peak_of(capture) == (16 * GIGABYTE, "reserved - available")
     assert "count bytes twice" in memory(capture)[0].notes[1]
+    finding = row(diagnose(capture)[0])
+    assert (finding["used_fraction"], finding["reading"]) == (0.5, "in order")
 
 
 def test_moments_of_the_allocator_are_on_the_captures_clock(tmp_path: Path) -> None:

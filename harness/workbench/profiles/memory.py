@@ -75,6 +75,8 @@ def _roll_up(name: str, title: str, column: str, key: str) -> Analysis:
 
 
 _USED = "reserved_bytes + allocated_bytes"
+# If reserved is a pool that holds the others, their sum counts bytes twice.
+_WHOLE = f"case when actual_bytes != {_USED} then reserved_bytes else capacity_bytes end"
 _STATIC = "(select max(peak_bytes) from heaps where space = 'HBM')"
 _OVER_TIME = _moments(_USED, "memory", "memory_levels")
 _OVER_SCHEDULE = _moments("bytes", "heap", "heap_levels where heap = $heap")
@@ -205,7 +207,8 @@ _COUNTS = {
     "parts": "actual = reserved + allocated: with the available bytes they are the parts of one memory, of which their "
     "sum is the capacity. The published rule, reserved - available, has no meaning for such parts.",
     "pool": "actual = reserved - available, the published rule: reserved, allocated and available together are more "
-    "than the chip has, so reserved is a pool that holds the others. Then used and capacity count bytes twice.",
+    "than the chip has, so reserved is a pool that holds the others. Then used and capacity count bytes twice; `of "
+    "capacity` is then of reserved.",
     "unknown": "actual is unknown: the capture does not show whether reserved holds the allocated and available bytes "
     "(then reserved - available is in use, the published rule) or stands beside them (then reserved + allocated is).",
 }
@@ -224,7 +227,7 @@ _READING = f"""
         case when filled is null then 'unknown: no capacity is stated'
             when filled > 0.9 then 'nearly full: reduce what is alive at the peak'
             when filled < 0.5 then 'room for a larger batch' end,
-        case when grown / capacity_bytes >= {_GROWTH} then 'grows: ' || in_percent(grown / capacity_bytes)
+        case when grown / whole >= {_GROWTH} then 'grows: ' || in_percent(grown / whole)
             || ' of the capacity was allocated ' || meanwhile
             || ' and not freed; look for arrays kept from step to step' end,
         case when spike >= {_SPIKE} then 'a spike: the peak is ' || printf('%.1f', spike)
@@ -303,18 +306,18 @@ DIAGNOSE = (
                 from moments, started group by 1),
             read as (
                 select m.*, {_STATIC} as planned, grown, ({_USED}) / nullif(usual, 0) as spike,
-                    coalesce(actual_bytes, {_USED}) / capacity_bytes as filled,
+                    {_WHOLE} as whole, coalesce(actual_bytes, {_USED}) / whole as filled,
                     case when by_steps then 'from the first step to the last' else 'during the capture' end as meanwhile
                 from memories m left join levels using (memory))
-            select name, actual_bytes, actual_bytes / capacity_bytes, allocated_bytes, planned,
+            select name, actual_bytes, actual_bytes / whole, allocated_bytes, planned,
                 actual_bytes / nullif(planned, 0), grown, spike, fragmentation, {_READING} from read order by memory""",
         notes=(
             f"Growth counts from {_GROWTH:.0%} of the capacity on, a spike from {_SPIKE:g} times the median level, "
             f"fragmentation (XProf's, at the peak) from {_FRAGMENTATION:.0%} on: our thresholds.",
             "actual/static is 0.85 to 0.95 in the published runs.",
             "grown meanwhile: allocated at the start of the last step minus allocated at the start of the first; over "
-            "the whole capture if it shows no steps. The workspace is not counted: it is reserved when a program is "
-            "loaded, not in its steps.",
+            "the whole capture if it shows fewer than two steps, or no level before the first. The workspace is not "
+            "counted: it is reserved when a program is loaded, not in its steps.",
             "{counted}",
             "The reading uses reserved + allocated where actual is unknown: a run may fail if its free memory is "
             "overestimated.{unsure:?}",

@@ -130,7 +130,7 @@ def test_groups_that_lie_side_by_side_may_share_links() -> None:
     least = WHOLE / 100e9
     assert shown.column("link_fraction") == pytest.approx((least / 47.5e-6,))
     assert shown.column("shared_fraction") == pytest.approx((2 * least / 47.5e-6,))
-    assert shown.column("reading") == ("unknown: far below, or look",)
+    assert shown.column("reading") == ("far below, or look if links are shared",)
     assert any("along a slice of 2x4" in note for note in shown.notes)
     neighbours = reduced_in("{{0,1},{2,3},{4,5},{6,7}}", 30)["collectives"]
     assert (neighbours.column("shared_fraction"), neighbours.column("reading")) == ((None,), ("look",))

@@ -188,7 +188,7 @@ def test_the_all_reduce_is_far_from_a_line_but_near_links_that_pairs_share(real:
     shown = named(overlap(real))
     (row,) = rows(shown["collectives"])
     assert (round(100 * row["link_fraction"], 1), round(100 * row["shared_fraction"], 1)) == (44.1, 88.2)
-    assert row["reading"] == "unknown: far below, or look"
+    assert row["reading"] == "far below, or look if links are shared"
     assert not any("asynchronous operations" in note for note in shown["collectives"].notes)
     notes = " ".join(shown["communication"].notes)
     assert "The program runs on 8 devices, but the capture shows only 4 of them" in notes

@@ -161,7 +161,7 @@ _COLLECTIVES = Analysis(
             bus_bytes / nullif(took, 0), least / nullif(took, 0) as of_axis,
             case when line > least then line / nullif(took, 0) end as at_most,
             case when {_reading("of_axis")} = {_reading("coalesce(at_most, of_axis)")} then {_reading("of_axis")}
-                else 'unknown: ' || {_reading("of_axis")} || ', or ' || {_reading("at_most")} end
+                else {_reading("of_axis")} || ', or ' || {_reading("at_most")} || ' if links are shared' end
         from means order by coalesce(waited, 0) * count desc, place""",
     notes=(
         "Bus bandwidth: the array times 2 (n-1)/n (all-reduce), 1 (collective-permute) or (n-1)/n (others), over the "
@@ -170,8 +170,8 @@ _COLLECTIVES = Analysis(
         "Of an axis: the least time over one axis, divided by the time in flight. A link of {chip} carries {one_way} "
         "each way; a chip has {axes} axes. Source: {source}.",
         "A capture does not state the shape of the slice. {closing}",
-        "`or`: if the devices are numbered along a slice of {slice}, with x varying fastest, groups that lie side by "
-        "side share links.",
+        "Links are shared if the devices are numbered along a slice of {slice}, with x varying fastest: by groups that "
+        "lie side by side.",
         "Near the link: within 10 %; far below: under half of it (protocol, section 5).{chip_:?}",
         "{no_line} no line of asynchronous operations: in flight is from start to done there, so the bus bandwidth is "
         "a lower bound.",

@@ -308,10 +308,11 @@ class _Loaded:
             (at, number, nth, step.name, *_times(step), what, not meet(missing, step.start, step.end))
             for nth, (at, step) in enumerate(enumerate(steps, len(step_rows)))
         ]
+        waits = sorted(device.waits, key=lambda wait: wait.start)
+        begun_in = _within(np.array([wait.start for wait in waits]), device.modules, 0)
         self.rows_of["waits"] += [
-            (number, wait.name, *_times(wait), module)
-            for wait in device.waits
-            for module in [next((run.name for run in device.modules if run.start <= wait.start < run.end), None)]
+            (number, wait.name, *_times(wait), None if at is None else device.modules[at].name)
+            for wait, at in zip(waits, begun_in.tolist(), strict=True)
         ]
         is_work = ~serial.of(device, op_times.is_container) | (serial.self_seconds == serial.seconds)
         none = _MASKED.masked_all(len(beside), int)

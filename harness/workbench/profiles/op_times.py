@@ -8,6 +8,7 @@ from harness.hardware import Chip, chip_of_device
 from harness.records import Capture, Device, Operation, Period
 from harness.records.table import Origin
 from harness.workbench.profiles.classes import CONTROL_FLOW, op_class
+from harness.workbench.traces.xspace import DRAWN
 
 
 def devices(capture: Capture) -> tuple[Device, ...]:
@@ -37,7 +38,7 @@ def origin(capture: Capture) -> Origin:
 def chip_of(capture: Capture) -> Chip | None:
     """The chip that the capture was taken on; None if it names no known chip."""
     main = devices(capture)
-    return chip_of_device(main[0].kind.removesuffix(" (simulated)")) if main else None
+    return chip_of_device(main[0].kind.removesuffix(DRAWN)) if main else None
 
 
 def why_nothing_ran(capture: Capture) -> str:

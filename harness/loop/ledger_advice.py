@@ -92,8 +92,8 @@ def _refuse_several_values(before: Mapping[str, str], settings: Settings) -> Non
         if several and name in before and not isinstance(expression(before[name]), ast.Tuple | ast.List):
             raise UsageError(
                 "bad-setting",
-                f"--set {name}: expected one value, because {name} = {before[name]}, got {value}; to try several values, "
-                "write ./ratchet.sh sweep before the message",
+                f"--set {name}: expected one value, because {name} = {before[name]}, got {value}; "
+                "to try several values, write ./ratchet.sh sweep before the message",
             )
 
 

@@ -148,7 +148,7 @@ def _instructions(module_proto: bytes) -> Iterator[Any]:
     try:
         module.ParseFromString(module_proto)
     except message.DecodeError as error:
-        raise RatchetError("bad-hlo", f"expected a serialized HloModuleProto: {error}") from error
+        raise RatchetError("bad-hlo", f"expected a serialized HloModuleProto, got other bytes: {error}") from error
     if not module.computations or not all(computation.instructions for computation in module.computations):
         raise RatchetError(
             "bad-hlo", f"expected a serialized HloModuleProto, got {len(module_proto)} bytes without instructions"

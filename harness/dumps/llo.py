@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -78,10 +78,10 @@ class Bundle(NamedTuple):
 class Schedule:
     """The final schedule of one HLO op, its bundles in order of their address.
 
-    `grid_exit` is the index of the bundle with the exit test of a Pallas kernel's grid loop, None without a grid loop.
-    The test runs `pipeline_depth` more times than the kernel's body. `is_kernel` is True for a custom call, False for
-    XLA's own operations. `allocations` are read only for programs of several chips, because these chips raise each
-    other's sync flags by number; empty if the dump has no allocations.
+    - `grid_exit`: the index of the bundle with the exit test of a Pallas kernel's grid loop; None without a grid loop.
+    - `pipeline_depth`: the number of runs of that test minus the number of runs of the kernel's body.
+    - `is_kernel`: True for a custom call, False for XLA's own operations.
+    - `allocations`: empty, except in programs of several chips, which raise each other's sync flags by number.
     """
 
     name: str
@@ -134,13 +134,13 @@ class Utilisation:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleDump:
-    """All that a simulation needs of one dump directory: the HLO ops' schedules and the program that calls them.
+    """The contents of one dump directory: the HLO ops' schedules, and the top-level program `top` that calls them.
 
-    `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it. `digest` is equal for equal
-    schedules, even if names of values and kernels differ. `timings` are sets of tables, and the module is executed once
-    with each set; without tables the contents of its arguments are unknown. `assumption` is the stated direction of
-    branches that depend on a vector's contents. `constants` are words in HBM from the executable of a program of
-    several chips, by their names in the top-level program.
+    - `hlo`: the text of the scheduled HLO module, empty if the compiler did not dump it.
+    - `digest`: equal for equal schedules, even if names of values and kernels differ.
+    - `timings`: sets of tables. The module is executed once with each set. Without sets, its arguments are unknown.
+    - `assumption`: the stated direction of branches that depend on a vector's contents.
+    - `constants`: words in HBM from the executable of a program of several chips, by their names in `top`.
     """
 
     schedules: tuple[Schedule, ...]
@@ -166,7 +166,7 @@ class ModuleDump:
     @property
     def calls(self) -> tuple[str, ...]:
         """The HLO ops that the top-level program calls, with one entry for each call in the program."""
-        return tuple(name for bundle in self.top.bundles for op in bundle.ops if (name := called_name(op)))
+        return tuple(name for op in self.top.ops if (name := called_name(op)))
 
 
 # The region that the last bundle starts if the bundle is marked as a jump target, but its comment names no region.
@@ -281,7 +281,6 @@ def read_module(directory: Path) -> ModuleDump:
     files = sorted(directory.iterdir()) if directory.is_dir() else []
     schedules: dict[str, Schedule] = {}
     tables: dict[str, Utilisation] = {}
-    top = None
     hlo = "".join(_text(path) for path in files if path.name.endswith("-TLP-hlo.txt"))
     ops = _ops_of_program(files) if any(len(path.name) == _LONGEST_FILE_NAME for path in files) else frozenset()
     remarks: list[str] = []
@@ -307,27 +306,27 @@ def read_module(directory: Path) -> ModuleDump:
     if not schedules:
         raise RatchetError(
             "no-dump",
-            f"no schedule to simulate: expected files `*-final_bundles.txt` in {directory}, found "
-            f"{f'{len(files)} other files' if files else 'nothing'}; compile with the compiler's dump flags first",
+            f"expected a schedule to simulate (files `*-final_bundles.txt`) in {directory}, got "
+            f"{f'{len(files)} other files' if files else 'no files'}; compile the program with LIBTPU_INIT_ARGS="
+            '"--xla_jf_dump_to=FOLDER --xla_jf_dump_llo_text=true", then name that folder',
         )
     if top is None:
         remarks.append("the dump has no top-level program: every schedule in it is assumed to run once")
         top = _one_call_each(schedules)
-    dump = ModuleDump(
+    called = set(map(called_name, top.ops))
+    uncalled = [name for name in schedules if name not in called]
+    remarks += [f"the top-level program does not call {name}: it is not counted" for name in uncalled]
+    return ModuleDump(
         schedules=tuple(schedules.values()),
         utilisations=tuple(tables.get(name) for name in schedules),
         top=top,
         hlo=hlo,
-        remarks=(),
+        remarks=tuple(dict.fromkeys(remarks)),
         digest=digest.hexdigest(),
         timings=timing_tables.read(directory),
         assumption=timing_tables.read_assumption(directory),
         constants=executable.constants(directory, top.allocations),
     )
-    for name in schedules:
-        if name not in dump.calls:
-            remarks.append(f"the top-level program does not call {name}: it is not counted")
-    return replace(dump, remarks=tuple(dict.fromkeys(remarks)))
 
 
 def _ops_of_program(files: Iterable[Path]) -> frozenset[str]:
@@ -375,15 +374,13 @@ def parse_schedule(name: str, text: str) -> Schedule:
 
 def _with_short_locations(text: str) -> str:
     """The text with `loc("kernel.py:23` in place of `loc("/a/kernel.py":23`; unusual characters of names become `_`."""
-    shortened: dict[str, str] = {}
 
-    def short(match: re.Match[str]) -> str:
-        if match[0] not in shortened:
-            name = _STRANGE.sub("_", match[1].rpartition("/")[2])
-            shortened[match[0]] = f'loc("{name}{match[2] or chr(34)}'
-        return shortened[match[0]]
+    @cache
+    def short(path: str, colon: str) -> str:
+        name = _STRANGE.sub("_", path.rpartition("/")[2])
+        return f'loc("{name}{colon or chr(34)}'
 
-    return _FILE.sub(short, text)
+    return _FILE.sub(lambda match: short(match[1], match[2]), text)
 
 
 def _bundle(address: str, mark: str | None, body: str, *, is_last: bool) -> Bundle:
@@ -397,16 +394,13 @@ def _ops(body: str) -> tuple[Op, ...]:
     plain = _PLAIN.findall(body)
     if len(plain) == body.count(";;") + 1:
         return tuple(map(_as_op, plain))
-    return tuple(op for part in body.split(";;") if (op := _plain_op(part) or _op(part)) is not None)
-
-
-def _plain_op(part: str) -> Op | None:
-    match = _PLAIN.fullmatch(part)
-    return _as_op(match.groups("")) if match is not None else None
+    return tuple(op for part in body.split(";;") if (op := _op(part)) is not None)
 
 
 def _op(part: str) -> Op | None:
-    """The operation that stands between two separators, None if there is no text."""
+    """The operation between two separators; None if there is no text."""
+    if (usual := _PLAIN.fullmatch(part)) is not None:
+        return _as_op(usual.groups(""))
     source = _SOURCE.search(part)
     plain = _COMMENT.sub("", part) if "/*" in part else part
     match = _OP.search(plain)

@@ -87,7 +87,7 @@ class ProgramAllocation:
 class OutOfMemory:
     """A program that does not fit into `space` (hbm, vmem); `parts` has the bytes of each kind of allocation.
 
-    `is_limit`: the capacity is a limit that the kernel or a flag sets; the memory itself may be larger.
+    If `is_limit`, the capacity is a limit that the kernel or a flag sets; the memory itself may be larger.
     """
 
     space: str
@@ -100,7 +100,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """An array or program for which a device had no room at run time; `free_bytes` is None if not in the message."""
+    """An array or program that did not fit on a device at run time; `free_bytes` is None if the message lacks it."""
 
     bytes: int
     free_bytes: int | None
@@ -119,7 +119,7 @@ class Held:
 
 
 def out_of_memory(text: str) -> OutOfMemory | None:
-    """The compiler's message in `text`, None if there is none."""
+    """The compiler's message in `text`; None if `text` has no such message."""
     full = _FULL.search(text)
     if full is None:
         return _scoped(text)
@@ -136,7 +136,7 @@ def out_of_memory(text: str) -> OutOfMemory | None:
 
 
 def _scoped(text: str) -> OutOfMemory | None:
-    """The message about a kernel: one allocation, and the room for it; None if there is no such message."""
+    """The message about a kernel in `text`: one allocation, and the memory for it. None without such a message."""
     match = _SCOPED.search(text) or _SINGLE.search(text)
     if match is None:
         return None
@@ -162,7 +162,7 @@ def _scoped(text: str) -> OutOfMemory | None:
 
 
 def refused(text: str) -> Refused | None:
-    """The runtime's message in `text`, None if there is none."""
+    """The runtime's message in `text`; None if `text` has no such message."""
     match = next(filter(None, (form.search(text) for form in _ASKED)), None)
     if match is None:
         return None
@@ -175,14 +175,12 @@ def refused(text: str) -> Refused | None:
 
 
 def _allocations(body: str) -> Iterator[ProgramAllocation]:
-    starts = list(_ENTRY.finditer(body))
-    for start, end in zip(
-        starts, [*(following.start() for following in starts[1:]), *([len(body)] if starts else [])], strict=True
-    ):
-        fields = dict(_LINE.findall(body[start.end() : end]))
+    _, *parts = _ENTRY.split(body)
+    for size_text, entry in zip(parts[::2], parts[1::2], strict=True):
+        fields = dict(_LINE.findall(entry))
         operator = fields.get("Operator", "")
         op_name, source = _OP_NAME.search(operator), _SOURCE.search(operator)
-        size = _bytes(start[1])
+        size = _bytes(size_text)
         yield ProgramAllocation(
             bytes=size,
             needed_bytes=_bytes(fields["Unpadded size"]) if "Unpadded size" in fields else size,
@@ -217,11 +215,10 @@ def _strings(data: bytes) -> set[str]:
 def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
     """The contents of devices in a snapshot, largest first; `name` is its file. Raises RatchetError `bad-profile`."""
     try:
+        unpacked = data
         if data[:2] == _GZIP:
             with gzip.open(io.BytesIO(data)) as stream:
                 unpacked = stream.read(reading_limits.UNPACKED.value + 1)
-        else:
-            unpacked = data
         reading_limits.UNPACKED.check(len(unpacked), name)
         profile = message_class("pprof", _PPROF, "Profile").FromString(unpacked)
         buffers = tuple(_buffers(profile))
@@ -229,7 +226,7 @@ def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
         raise RatchetError(
             "bad-profile",
             f"{name}: expected a memory snapshot written by jax.profiler.save_device_memory_profile, got {len(data):,} "
-            "bytes that are something else or incomplete. Take it again",
+            "bytes that are something else or incomplete; take the snapshot again",
         ) from error
     return tuple(sorted(buffers, key=lambda buffer: -buffer.bytes))
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -41,7 +41,7 @@ class TimingTables:
 
 
 def timing_tables(name: str, arguments: Mapping[int, npt.NDArray[np.generic]]) -> TimingTables:
-    """The record of the timing input `name`: `arguments` are its arrays by position."""
+    """The record of the timing input `name`, whose arrays are `arguments`, by position."""
     return TimingTables(
         name=name,
         tables=tuple(
@@ -61,13 +61,7 @@ def write(directory: Path, every: Sequence[TimingTables]) -> None:
 
 def read(directory: Path) -> tuple[TimingTables, ...]:
     """The tables that `write` left in `directory`, or (). Raises RatchetError `no-dump` if the file is unreadable."""
-    path = directory / _FILE
-    if not path.is_file():
-        return ()
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=tuple[TimingTables, ...])
-    except (msgspec.DecodeError, OSError) as error:
-        raise RatchetError("no-dump", f"{path} cannot be read: {error}; compile again") from error
+    return _decoded(directory / _FILE, tuple[TimingTables, ...]) or ()
 
 
 def write_assumption(directory: Path, assumption: Assumption | None) -> None:
@@ -77,12 +71,16 @@ def write_assumption(directory: Path, assumption: Assumption | None) -> None:
 
 
 def read_assumption(directory: Path) -> Assumption | None:
-    """The assumption in `directory`, None if there is none. Raises RatchetError `no-dump` if unreadable."""
-    path = directory / _ASSUMPTION
+    """The assumption in `directory`, None if there is none. Raises RatchetError `no-dump` if the file is unreadable."""
+    assumption: Assumption | None = _decoded(directory / _ASSUMPTION, Assumption)
+    return assumption
+
+
+def _decoded(path: Path, kind: Any) -> Any:
+    """The record in a file, None if there is no file. Raises RatchetError `no-dump` if the file is unreadable."""
     if not path.is_file():
         return None
     try:
-        assumption: Assumption = msgspec.json.decode(path.read_bytes(), type=Assumption)
-        return assumption
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.DecodeError, OSError) as error:
         raise RatchetError("no-dump", f"{path} cannot be read: {error}; compile again") from error

@@ -102,11 +102,7 @@ class Plane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """One file. `is_whole` is True if the file ends with a host's name, as files of profilers do.
-
-    Otherwise the file was made by another program, or is cut off exactly at the end of a plane; a reader cannot tell
-    these two apart.
-    """
+    """The contents of one file."""
 
     planes: tuple[Plane, ...]
     hostnames: tuple[str, ...]
@@ -115,7 +111,11 @@ class Space:
 
     @property
     def is_whole(self) -> bool:
-        """True if the file ends with a host's name, its last field."""
+        """True if the file ends with a host's name, as files of profilers do.
+
+        Any other file was made by another program, or is cut off exactly at the end of a plane; a reader cannot
+        distinguish these two cases.
+        """
         return bool(self.hostnames)
 
     @property
@@ -131,7 +131,7 @@ def read(data: bytes, name: str) -> Space:
     Raises RatchetError `bad-profile` if `data` is empty, cut off or no XSpace.
     """
     if not data:
-        raise RatchetError("bad-profile", f"{name} is empty; expected a profile (an XSpace). Capture it again")
+        raise RatchetError("bad-profile", f"{name} is empty: expected a profile (an XSpace); capture it again")
     try:
         places, rest = _split(data, 0, len(data), _PLANES)
         space = _parsed("XSpace", rest)
@@ -140,13 +140,13 @@ def read(data: bytes, name: str) -> Space:
         raise RatchetError(
             "bad-profile",
             f"{name} is not a complete profile: its {len(data):,} bytes end or break off in the middle of a field "
-            "(truncated while copying or writing, or not an .xplane.pb file). Capture or copy it again",
+            "(truncated while copying or writing, or not an .xplane.pb file); capture or copy it again",
         ) from error
     if not planes or not all(plane.name for plane in planes):
         raise RatchetError(
             "bad-profile",
-            f"{name} is no profile: expected an XSpace with named planes, its {len(data):,} bytes hold none. "
-            "Capture it again",
+            f"{name} is no profile: expected an XSpace with named planes, got {len(data):,} bytes without any; "
+            "capture it again",
         )
     return Space(
         planes=planes, hostnames=_texts(space.hostnames), errors=_texts(space.errors), warnings=_texts(space.warnings)
@@ -236,10 +236,8 @@ class _Events(Sequence[Event]):
 def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], bytes]":
     """The starts and ends, alternating, of the contents of the fields with this `number`, and all other fields' bytes.
 
-    The message lies between `at` and `end`.
-
-    Raises DecodeError or IndexError if the message breaks off, OverflowError beyond 4 GiB (the limit of protobuf itself
-    is 2 GiB).
+    The message lies between `at` and `end`. Raises DecodeError or IndexError if the message breaks off, OverflowError
+    beyond 4 GiB (the limit of protobuf itself is 2 GiB).
     """
     places, others = array("I"), bytearray()
     while at < end:
@@ -323,7 +321,7 @@ def _text(value: bytes) -> str:
 
 
 def _texts(values: Sequence[bytes]) -> tuple[str, ...]:
-    return tuple(_text(value) for value in values)
+    return tuple(map(_text, values))
 
 
 def _parsed(kind: str, data: bytes) -> Any:

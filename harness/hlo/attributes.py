@@ -86,7 +86,7 @@ def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: 
         if groups < 1:
             raise Misunderstood(f"expected a batch_group_count of 1 or more, got {groups}")
         fields["convolution"] = replace(
-            labelled(parts["dim_labels"]), window=parts.get("window", ()), batch_groups=groups
+            _convolution(parts["dim_labels"]), window=parts.get("window", ()), batch_groups=groups
         )
     if called:
         fields["called"] = tuple(called)
@@ -98,8 +98,8 @@ def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: 
     return fields
 
 
-def labelled(text: str) -> Convolution:
-    """The convolution's dimensions from labels such as `b01f_01io->b01f`. Raises Misunderstood."""
+def _convolution(text: str) -> Convolution:
+    """The convolution with labels such as `b01f_01io->b01f`. Raises Misunderstood."""
     match = re.fullmatch(r"(\w+?)_(\w+)->(\w+)", text) if len(text) <= _LONGEST_LABELS else None
     if match is None:
         raise Misunderstood(f"expected labels such as bf_io->bf, got `{text[:40]}`")
@@ -125,7 +125,7 @@ def labelled(text: str) -> Convolution:
 
 
 def configuration(backend: str, *path: str) -> object:
-    """The value at `path` of a backend's configuration; None if the text is not JSON or has no such path."""
+    """The value at `path` of a backend's configuration; None if `backend` is not JSON or has no such path."""
     try:
         stated: object = json.loads(backend) if backend else None
     except (ValueError, RecursionError):
@@ -202,12 +202,7 @@ def _integers(tokens: Tokens) -> tuple[int, ...]:
         return tuple(map(int, match[1].split(","))) if match[1] else ()
     if not tokens.skip("{"):
         return (tokens.integer(),)
-    listed: list[int] = []
-    while not tokens.skip("}"):
-        if listed:
-            tokens.expect(",")
-        listed.append(tokens.integer())
-    return tuple(listed)
+    return tuple([tokens.integer() for _ in tokens.items("}")])
 
 
 def _word(tokens: Tokens) -> str:
@@ -220,14 +215,11 @@ def _word(tokens: Tokens) -> str:
 
 
 def _pass_over(tokens: Tokens) -> None:
-    """Skips one value of any kind: words and groups up to the next comma, closing brace or end of the line."""
+    """Takes one value of any kind: words and groups up to the next comma, closing brace or end of the line."""
     if tokens.match(_PLAIN_WORD) is not None:
         return
     while True:
-        if tokens.sees("{", "[", "("):
-            tokens.group()
-        else:
-            tokens.take()
+        tokens.skip_value()
         if tokens.sees(",", "}") or tokens.begins_line():
             return
 
@@ -267,13 +259,9 @@ def _metadata(tokens: Tokens) -> dict[str, str]:
 def _origin(metadata: dict[str, str], source_of: Callable[[int], str]) -> dict[str, str]:
     """Operation name and source of an instruction. Older XLA writes the source line, newer XLA a stack frame."""
     file, frame = metadata.get("source_file", ""), metadata.get("stack_frame_id", "")
-    source = (
-        f"{file}:{metadata.get('source_line', '')}"
-        if file
-        else source_of(int(frame))
-        if frame.isdecimal() and len(frame) < 19
-        else ""
-    )
+    source = f"{file}:{metadata.get('source_line', '')}" if file else ""
+    if not file and frame.isdecimal() and len(frame) < 19:
+        source = source_of(int(frame))
     return {"op_name": metadata.get("op_name", ""), "source": source}
 
 

@@ -122,32 +122,29 @@ class Computation:
 
     @cached_property
     def root(self) -> Instruction | None:
-        """The instruction whose value is returned: the root if one is marked, else the last; None without any."""
+        """The instruction whose value is returned: the marked root, or else the last instruction; None without any."""
         marked = [instruction for instruction in self.instructions if instruction.is_root]
         return marked[0] if marked else self.instructions[-1] if self.instructions else None
 
     @cached_property
     def parameters(self) -> dict[int, Instruction]:
         """The parameters by number, in order of their numbers."""
-        numbered = [
-            (instruction.number, instruction)
+        numbered = {
+            instruction.number: instruction
             for instruction in reversed(self.instructions)
-            if instruction.opcode == "parameter"
-        ]
-        return {
-            number: instruction
-            for number, instruction in sorted(numbered, key=lambda pair: pair[0] or 0)
-            if number is not None
+            if instruction.opcode == "parameter" and instruction.number is not None
         }
+        return dict(sorted(numbered.items()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
     """A whole module, or pasted computations or instructions (`is_pasted`); loose instructions form one computation.
 
-    `devices` is the module's number of devices (num_partitions times replica_count), `mesh` their layout, if known.
-    `in_place` pairs the index of a result (0 if there is only one) with the number of the parameter whose memory the
-    result reuses. `not_understood` holds a sentence with a line number for each part that could not be read.
+    - `devices`: the module's number of devices (num_partitions times replica_count); `mesh`: their layout, if known.
+    - `in_place`: pairs of a result's index (0 for a single result) and the number of the parameter whose memory the
+      result reuses.
+    - `not_understood`: a sentence with a line number for each part that could not be read.
     """
 
     name: str

@@ -13,10 +13,10 @@ from harness.hlo.tokens import DEVICES, Misunderstood, Tokens
 # The tables of source places after the first line: `1 "kernel.py"`, `1 {file_name_id=1 ... line=16 ...}`.
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _ROW = re.compile(r"(\d{1,18}) (.*)")
-# `{1}: (0, {}, may-alias)`: result 1 lies in the memory of parameter 0. The result's number is empty if the result is
-# no tuple.
+# `{1}: (0, {}, may-alias)`: result 1 lies in the memory of parameter 0. If the result is not a tuple, its number is
+# left out.
 _ALIAS = re.compile(r"\{(\d{0,9})\}: \((\d{1,9}), \{\}")
-# The most places of text that is not understood that are reported one by one.
+# If more places of the text are not understood, the rest of them are only counted.
 _MOST_SENTENCES = 200
 _FIELD = re.compile(r"(\w+)=(\d{1,18})")
 # An instruction as XLA prints it: `ROOT %name = shape opcode(%a, %b)`. Any other form is read token by token.
@@ -32,7 +32,7 @@ _OPERAND = re.compile(r"%([\w.\-]+)")
 
 @dataclass(slots=True)
 class _Places:
-    """The tables of source places, which give the file and line of each stack frame."""
+    """The tables of source places, which have the file and line of each stack frame."""
 
     rows: dict[str, dict[int, str]] = field(default_factory=dict)
     sources: dict[int, str] = field(default_factory=dict)
@@ -40,21 +40,20 @@ class _Places:
     def source(self, frame: int) -> str:
         """The source line of a stack frame, such as `kernel.py:23`; "" if the tables do not have the frame."""
         if frame not in self.sources:
-            self.sources[frame] = self._source(frame)
+            location = self._fields("FileLocations", self._fields("StackFrames", frame).get("file_location_id", 0))
+            name = self._row("FileNames", location.get("file_name_id", 0)).strip('"')
+            self.sources[frame] = f"{name}:{location.get('line', '?')}" if name else ""
         return self.sources[frame]
 
-    def _source(self, frame: int) -> str:
-        location = dict(_FIELD.findall(self.rows.get("FileLocations", {}).get(self._number(frame), "")))
-        name = self.rows.get("FileNames", {}).get(int(location.get("file_name_id", 0)), "").strip('"')
-        return f"{name}:{location.get('line', '?')}" if name else ""
+    def _fields(self, table: str, number: int | str) -> dict[str, str]:
+        return dict(_FIELD.findall(self._row(table, number)))
 
-    def _number(self, frame: int) -> int:
-        parsed = dict(_FIELD.findall(self.rows.get("StackFrames", {}).get(frame, "")))
-        return int(parsed.get("file_location_id", 0))
+    def _row(self, table: str, number: int | str) -> str:
+        return self.rows.get(table, {}).get(int(number), "")
 
 
 def module(text: str, name: str = "pasted text") -> Module:
-    """The whole module, the computations or the instructions in `text`. Raises RatchetError `bad-hlo`."""
+    """The module in `text`, or its computations or instructions as a module. Raises RatchetError `bad-hlo`."""
     parsed = read(text, name)
     if not any(computation.instructions for computation in parsed.computations):
         reason = parsed.not_understood[0] if parsed.not_understood else "it is empty"
@@ -140,7 +139,7 @@ class _Reader:
                 parsed = _ALIAS.findall(tokens.group())
                 self._in_place = tuple((int(result or 0), int(parameter)) for result, parameter in parsed)
             else:
-                _value(tokens)
+                tokens.skip_value()
 
     def _table(self) -> None:
         """Reads a table: a heading, and rows that each begin with a number, up to the first other line."""
@@ -206,7 +205,7 @@ class _Reader:
         while tokens.skip(","):
             tokens.name()
             tokens.expect("=")
-            _value(tokens)
+            tokens.skip_value()
         self._computations.append(Computation(name=name, instructions=tuple(instructions), is_entry=is_entry))
 
     def _plain_instruction(self) -> Instruction | None:
@@ -279,12 +278,7 @@ class _Reader:
             number = tokens.integer()
             tokens.expect(")")
             return {"number": number}
-        operands: list[Operand] = []
-        while not tokens.skip(")"):
-            if operands:
-                tokens.expect(",")
-            operands.append(self._operand())
-        return {"operands": tuple(operands)}
+        return {"operands": tuple([self._operand() for _ in tokens.items(")")])}
 
     def _operand(self) -> Operand:
         tokens = self._tokens
@@ -295,11 +289,3 @@ class _Reader:
         if shape is not None and tokens.sees(",", ")"):
             return Operand(name="", shape=shape)
         return Operand(name=tokens.name(), shape=shape)
-
-
-def _value(tokens: Tokens) -> None:
-    """Passes over one value: a group or a single token."""
-    if tokens.sees("{", "[", "("):
-        tokens.group()
-        return
-    tokens.take()

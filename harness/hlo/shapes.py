@@ -13,7 +13,7 @@ from typing import TypeAlias
 from harness.errors import RatchetError
 from harness.hlo.tokens import DIMENSIONS, Misunderstood, Tokens
 
-# Bits of one element in memory, if the layout states no other width: types below a byte take a whole byte (XLA's
+# Bits of one element in memory, unless the layout states another width. Types below a byte take a whole byte (XLA's
 # primitive types, xla_data.proto).
 ELEMENT_BITS = {
     **dict.fromkeys(("pred", "s1", "s2", "s4", "s8", "u1", "u2", "u4", "u8"), 8),
@@ -69,7 +69,7 @@ class Layout:
 
     @property
     def order(self) -> str:
-        """The layout without its tiles: the dimensions, fastest varying first, such as `{1,0}`."""
+        """The dimensions without the tiles, fastest varying first, such as `{1,0}`."""
         return "{" + ",".join(map(str, self.minor_to_major)) + "}"
 
     @property
@@ -109,7 +109,7 @@ class Array:
     @property
     def elements(self) -> int | None:
         """The largest possible number of elements; None if a dimension has no bound."""
-        return _product(self.dimensions)
+        return product(self.dimensions)
 
     @property
     def element_bits(self) -> int | None:
@@ -165,12 +165,11 @@ class Array:
         sizes = self._ordered()
         if sizes is None:
             return None
-        tiles = self.layout.tiles if self.layout else ()
-        for tile in tiles:
+        layout = self.layout or Layout()
+        for tile in layout.tiles:
             sizes = _tiled(sizes, tile)
         total = math.prod(sizes)
-        tail = self.layout.tail_elements if self.layout else 1
-        return -(-total // tail) * tail
+        return -(-total // layout.tail_elements) * layout.tail_elements
 
     @property
     def padded_bytes(self) -> int | None:
@@ -244,7 +243,8 @@ def _tiled(sizes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
     return (*whole, *(-(-size // of) for size, of in pairs), *(of for _, of in pairs))
 
 
-def _product(sizes: tuple[int | None, ...]) -> int | None:
+def product(sizes: Sequence[int | None]) -> int | None:
+    """The product of sizes; None if one of them is None."""
     bounded = [size for size in sizes if size is not None]
     return math.prod(bounded) if len(bounded) == len(sizes) else None
 
@@ -280,12 +280,7 @@ def read_shape(tokens: Tokens, depth: int = 0) -> Shape:
     if (plain := _plain_array(tokens)) is not None:
         return plain
     if tokens.skip("("):
-        members: list[Shape] = []
-        while not tokens.skip(")"):
-            if members:
-                tokens.expect(",")
-            members.append(read_shape(tokens, depth + 1))
-        return Tuple(members=tuple(members))
+        return Tuple(members=tuple([read_shape(tokens, depth + 1) for _ in tokens.items(")")]))
     start = tokens.peek()
     dtype = tokens.name()
     if dtype not in ELEMENT_BITS:
@@ -295,9 +290,7 @@ def read_shape(tokens: Tokens, depth: int = 0) -> Shape:
     tokens.expect("[")
     sizes: list[int | None] = []
     dynamic: list[bool] = []
-    while not tokens.skip("]"):
-        if sizes:
-            tokens.expect(",")
+    for _ in tokens.items("]"):
         if tokens.skip("?"):
             sizes.append(None)
             dynamic.append(True)
@@ -317,7 +310,7 @@ def read_shape(tokens: Tokens, depth: int = 0) -> Shape:
 
 
 def _plain_array(tokens: Tokens) -> Array | None:
-    """The array that begins at the next token; None, and no token taken, if its form is unusual or wrong."""
+    """The array that begins at the next token. If its form is unusual or wrong, takes no token and returns None."""
     start = tokens.place
     match = tokens.match(_PLAIN_ARRAY)
     if match is None:
@@ -325,23 +318,15 @@ def _plain_array(tokens: Tokens) -> Array | None:
     dtype, dimensions, layout, order, tiles, memory_space = match.groups()
     sizes, places = _numbers(dimensions), _numbers(order)
     is_known = dtype in ELEMENT_BITS and len(sizes) <= DIMENSIONS.value
-    if not is_known or math.prod(filter(None, sizes)) >= _MOST_ELEMENTS:
+    is_ordered = layout is None or sorted(places) == list(range(len(sizes)))
+    if not (is_known and is_ordered) or math.prod(filter(None, sizes)) >= _MOST_ELEMENTS:
         tokens.jump(start)
         return None
     if layout is None:
         return Array(dtype=dtype, dimensions=sizes)
-    if sorted(places) != list(range(len(sizes))):
-        tokens.jump(start)
-        return None
-    return Array(
-        dtype=dtype,
-        dimensions=sizes,
-        layout=Layout(
-            minor_to_major=places,
-            tiles=tuple([_numbers(tile) for tile in _TILE.findall(tiles or "")]),
-            memory_space=int(memory_space or 0),
-        ),
-    )
+    tilings = tuple([_numbers(tile) for tile in _TILE.findall(tiles or "")])
+    placed = Layout(minor_to_major=places, tiles=tilings, memory_space=int(memory_space or 0))
+    return Array(dtype=dtype, dimensions=sizes, layout=placed)
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:
@@ -400,9 +385,7 @@ def _layout(tokens: Tokens, rank: int) -> Layout:
 def _tile(tokens: Tokens) -> tuple[int, ...]:
     tokens.expect("(")
     sizes: list[int] = []
-    while not tokens.skip(")"):
-        if sizes:
-            tokens.expect(",")
+    for _ in tokens.items(")"):
         if tokens.skip("*"):
             sizes.append(JOINED)
             continue

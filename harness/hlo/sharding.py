@@ -17,7 +17,7 @@ AxisPart: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceOrder:
-    """Devices in the order that a text states: `listed`, or 0, 1, 2, ... reshaped to `sizes` and transposed."""
+    """The order of devices that a text states: `listed`, or 0, 1, 2, ... reshaped to `sizes` and transposed."""
 
     sizes: tuple[int, ...] = ()
     transposition: tuple[int, ...] = ()
@@ -41,9 +41,10 @@ class DeviceOrder:
 class Groups:
     """The groups of devices among which a collective runs, as text and as lists.
 
-    `axes` are the axes of the mesh, if the text states a mesh; `order` is the order of all devices, if the text does
-    not list the groups. If `is_everyone`, the text names no groups, and all devices are one group. `is_whole` is False
-    if the text leaves groups out (`...`).
+    - `axes`: the axes of the mesh, if the text states a mesh.
+    - `order`: the order of all devices, if the text does not list the groups.
+    - `is_everyone`: True if the text names no groups; then all devices are one group.
+    - `is_whole`: False if the text leaves groups out (`...`).
     """
 
     text: str
@@ -70,10 +71,12 @@ class Groups:
 class Sharding:
     """The partition of one value over devices, from a `sharding={...}` attribute.
 
-    `parts` has the number of parts of each dimension; it is empty for kinds that split nothing (`replicated`, `manual`,
-    `maximal`). The devices, in their `order`, fill a `tile` whose sizes are `parts` and then the number of replicas, or
-    lie along the `axes` of a mesh, of which `split` names those that split each dimension. `members` are the shardings
-    of a tuple's values.
+    - `parts`: the number of parts of each dimension; empty for kinds that split nothing (`replicated`, `manual`,
+      `maximal`).
+    - `order`: the devices in the order in which they fill the `tile` or the mesh.
+    - `tile`: without a mesh, `parts` followed by the number of replicas.
+    - `axes`: the axes of the mesh. `split`: for each dimension, the axes that split it.
+    - `members`: the shardings of a tuple's values.
     """
 
     text: str
@@ -157,7 +160,7 @@ def _groups_of_text(
     order: DeviceOrder,
     grouped: Callable[[Sequence[int]], tuple[tuple[int, ...], ...]],
 ) -> Groups:
-    """The groups whose text began at `start`: reused if the same text was read before, otherwise made by `grouped`."""
+    """The groups whose text began at `start`: those of an equal text read before, or else the result of `grouped`."""
     text = _since(tokens, start)
     groups = tokens.groups.get(text)
     if not isinstance(groups, Groups):
@@ -231,12 +234,7 @@ def _named_sharding(tokens: Tokens, start: int) -> Sharding:
     """The sharding `{mesh['x'=2,'y'=4], [{'x'}, {}]}`, which lists the axes of the mesh that split each dimension."""
     axes, order = _mesh(tokens)
     tokens.expect(",")
-    split: list[tuple[AxisPart, ...]] = []
-    if tokens.skip("["):
-        while not tokens.skip("]"):
-            if split:
-                tokens.expect(",")
-            split.append(_axis_references(tokens, axes))
+    split = [_axis_references(tokens, axes) for _ in tokens.items("]")] if tokens.skip("[") else []
     _skip_group(tokens)
     parts = tuple(math.prod(size for _, _, size in places) for places in split)
     text = _since(tokens, start)
@@ -244,14 +242,11 @@ def _named_sharding(tokens: Tokens, start: int) -> Sharding:
 
 
 def _skip_group(tokens: Tokens) -> None:
-    """Takes everything up to and including the brace that closes the current group."""
+    """Takes all tokens up to and including the brace that closes the current group."""
     while not tokens.skip("}"):
         if tokens.peek().kind == "end":
             raise tokens.misunderstood("`}`")
-        if tokens.sees("{", "[", "("):
-            tokens.group()
-        else:
-            tokens.take()
+        tokens.skip_value()
 
 
 def _list(tokens: Tokens) -> tuple[int, ...]:
@@ -259,9 +254,7 @@ def _list(tokens: Tokens) -> tuple[int, ...]:
     tokens.expect("{")
     listed: list[int] = []
     goes_on = False
-    while not tokens.skip("}"):
-        if listed:
-            tokens.expect(",")
+    for _ in tokens.items("}"):
         if tokens.skip("..."):
             if len(listed) < 2 or listed[-1] <= listed[-2]:
                 raise tokens.misunderstood("two rising numbers before `...`")
@@ -284,9 +277,7 @@ def _list(tokens: Tokens) -> tuple[int, ...]:
 def _sizes(tokens: Tokens, opening: str, closing: str) -> tuple[int, ...]:
     tokens.expect(opening)
     listed: list[int] = []
-    while not tokens.skip(closing):
-        if listed:
-            tokens.expect(",")
+    for _ in tokens.items(closing):
         listed.append(tokens.integer())
         DIMENSIONS.check(len(listed), f"the groups at {tokens.where(tokens.place)}")
     return tuple(listed)
@@ -325,9 +316,7 @@ def _mesh(tokens: Tokens) -> tuple[tuple[tuple[str, int], ...], DeviceOrder]:
     tokens.take()
     tokens.expect("[")
     axes: dict[str, int] = {}
-    while not tokens.skip("]"):
-        if axes:
-            tokens.expect(",")
+    for _ in tokens.items("]"):
         name = tokens.take().text.strip("'\"")
         tokens.expect("=")
         axes[name] = tokens.integer()
@@ -393,8 +382,7 @@ def _mesh_groups(
     if len(devices) != math.prod(sizes):
         raise Misunderstood(f"the mesh {dict(axes)} has {math.prod(sizes)} places for {len(devices)} devices")
     order = [devices[place] for place in _transposed(sizes, outer + inner)]
-    length = math.prod(sizes[place] for place in inner)
-    return tuple(tuple(order[at : at + length]) for at in range(0, len(order), length))
+    return _cut(order, math.prod(sizes[place] for place in inner))
 
 
 def _since(tokens: Tokens, start: int) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -59,13 +60,13 @@ class Tokens:
         self.devices = 0
         self._end = start
         self._next: Token | None = None
-        # The brackets that are never closed, by place: each with the place of the wrong closing bracket, or None if the
-        # text ends before one.
+        # The brackets that are never closed, by place: the place of the wrong closing bracket, or None if the text ends
+        # without one.
         self._unclosed: dict[int, int | None] = {}
 
     @property
     def place(self) -> int:
-        """The offset of the next token, or of the end of the last token if the next is not read yet."""
+        """The offset of the next token, or the end of the last token if the next token has not been read."""
         return self._next.start if self._next else self._end
 
     def peek(self) -> Token:
@@ -106,6 +107,22 @@ class Tokens:
             self.take()
             return True
         return False
+
+    def items(self, closing: str) -> Iterator[int]:
+        """The number of each item of a list: the caller takes the item, this takes the commas and then `closing`."""
+        number = 0
+        while not self.skip(closing):
+            if number:
+                self.expect(",")
+            yield number
+            number += 1
+
+    def skip_value(self) -> None:
+        """Takes the next bracketed group, or the next token if no group begins there."""
+        if self.sees("{", "[", "("):
+            self.group()
+        else:
+            self.take()
 
     def expect(self, text: str) -> Token:
         """Takes the next token, which must be `text`. Raises Misunderstood if it is not."""
@@ -150,10 +167,10 @@ class Tokens:
         raise Misunderstood(f"at {self.where(wrong)}: `{self.text[wrong]}` closes nothing")
 
     def _closing(self, start: int) -> int | None:
-        """The offset after the bracket that closes the bracket at `start`; if none does, None, noted in `_unclosed`.
+        """The offset after the bracket that closes the bracket at `start`; None if no bracket closes it.
 
-        Each unclosed bracket is searched only once: all brackets that are open at that point are recorded as unclosed,
-        and a later search stops at the first of them.
+        All brackets that are open at the end of a failed search are recorded in `_unclosed`. A later search stops at
+        the first recorded bracket, so no unclosed bracket is searched twice.
         """
         opened: list[int] = []
         place, wrong = start, None

@@ -158,3 +158,19 @@ def multiplied(left: jax.Array, right: jax.Array) -> jax.Array:
 def product(left: jax.Array, right: jax.Array) -> jax.Array:
     """The product alone, of the operands that one chip of `multiplied` has after the gather."""
     return left @ right
+
+
+def training_step(x: jax.Array, y: jax.Array, *weights: jax.Array) -> tuple[jax.Array, ...]:
+    """One step of gradient descent for two MLPs: `x`, `y` [tokens, model], `weights` w1 [model, hidden], w2, w1, w2.
+
+    On a mesh (data, tensor) the tokens are split over the first axis, the hidden dimension over the second.
+    """
+
+    def loss(weights: tuple[jax.Array, ...]) -> jax.Array:
+        hidden = x
+        for first, second in zip(weights[::2], weights[1::2], strict=True):
+            hidden = jax.nn.relu(hidden @ first) @ second
+        return ((hidden - y).astype("float32") ** 2).mean()
+
+    gradients = jax.grad(loss)(weights)
+    return tuple((each - 0.01 * change).astype(each.dtype) for each, change in zip(weights, gradients, strict=True))

@@ -19,6 +19,8 @@ _NUMBER = re.compile(r"true|false|-?\d+")
 # `{{1}: (2, {})}`: the second result is in the memory of operand 2.
 _ALIASED = re.compile(r"\(\s*(\d+)")
 _NAME = re.compile(r"%[\w.\-]+")
+# Equal collectives share their code although each has a number of its own.
+_CHANNEL = re.compile(r"\bchannel_id=\d+(?:, )?")
 # These return their operand unchanged.
 _COPIES = ("copy", "copy-start", "copy-done")
 
@@ -59,6 +61,11 @@ class Tables:
             return _words(values, arrays(self._module.instructions[name].shape)[element or 0])
         except ValueError:
             return None
+
+    def result_count(self, name: str) -> int:
+        """The number of arrays that the instruction `name` returns; 0 if the module has no such instruction."""
+        instruction = self._module.instructions.get(name)
+        return len(arrays(instruction.shape)) if instruction is not None else 0
 
     def written_operands(self, name: str) -> frozenset[int]:
         """The indices of the operands whose memory the instruction's results reuse."""
@@ -118,11 +125,11 @@ class Tables:
         return *self._own_code(instruction), *(operand.shape if operand is not None else None for operand in operands)
 
     def _own_code(self, instruction: Instruction) -> tuple[object, ...]:
-        """The code of an instruction, without its name and the names of the computations that it calls.
+        """The code of an instruction, without its name, its channel and the names of the computations that it calls.
 
         The program of a custom call is in its backend's configuration.
         """
-        attributes = _NAME.sub("%", IRRELEVANT.sub("", instruction.attributes))
+        attributes = _NAME.sub("%", _CHANNEL.sub("", IRRELEVANT.sub("", instruction.attributes)))
         called = [(role, self._body(name)) for role, name in instruction.called]
         operands = len(instruction.operands)
         backend = instruction.backend if instruction.opcode == "custom-call" else ""

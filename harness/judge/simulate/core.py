@@ -250,7 +250,9 @@ class _Core:
             op = program.calls[number]
             operands = called_operands(op)
             handed_words = memory.contents.handed(values)
-            memory.contents.written_by_call(values[len(operands) :], partial(tables.words, called_name(op)))
+            # Behind the results are the addresses of the constants and the scratch memory that the compiler adds.
+            ends_at = len(operands) + tables.result_count(called_name(op))
+            memory.contents.written_by_call(values[len(operands) : ends_at], partial(tables.words, called_name(op)))
             if self.port is not None:
                 self.port.share(memory.words, program.identity)
             made: dict[int, Words] = {}

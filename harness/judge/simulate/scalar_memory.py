@@ -373,7 +373,8 @@ class Memory:
             self.words.update(dict.fromkeys(behind, filled))
         for place in range(count):
             self.words[first + place] = words[place] if words and place < len(words) else filled
-        if self.port is not None and any(source in places for places in self.port.network.launch_places):
+        launch_places = self.port.network.launch_places if self.runtime and self.port is not None else ()
+        if any(source in places for places in launch_places):
             # The words by which the other chips report their programs.
             self.words.update(dict.fromkeys(range(first, first + count), 1))
         elif self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:

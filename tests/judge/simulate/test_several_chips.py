@@ -340,6 +340,21 @@ def test_a_dimension_is_split_over_two_axes(tmp_path: Path) -> None:
     assert re.findall(r"f32\[([\d,]+)\]", entry) == list(parts.values())
 
 
+def test_a_training_step_with_several_all_reduces_of_xla_is_simulated(tmp_path: Path) -> None:
+    """Of equal all-reduces only one is in the dump, and they share one constant: the order of the ring."""
+    up, down, tokens = "bf16[1024,4096@y]", "bf16[4096@y,1024]", "bf16[4096@x,1024]"
+    arguments = [tokens, tokens, up, down, up, down]
+    lower_program(f"{_PROGRAMS}:training_step", arguments, chip("v5e"), mesh={"x": 2, "y": 2}, dumps=tmp_path)
+    simulation = simulated(tmp_path)
+    assert simulation.seconds is not None
+    assert not simulation.offences
+    # Each chip's part of every array has 4 MiB. Between two chips an all-reduce sends them once each way: along y for
+    # both MLPs forward and for the second one backward, along x for the gradients of the four weights.
+    part = 4 << 20
+    along_x, along_y = ((0, 2), (2, 0), (1, 3), (3, 1)), ((0, 1), (1, 0), (2, 3), (3, 2))
+    assert carried(simulation) == dict.fromkeys(along_x, 4 * part) | dict.fromkeys(along_y, 3 * part)
+
+
 def test_waits_for_other_chips_are_off_by_a_part_of_their_own(dumps) -> None:  # type: ignore[no-untyped-def]
     simulation = simulated(dumps("gathered", "v5e"))
     assert simulation.seconds is not None

@@ -1,7 +1,7 @@
 """The device that JAX reports to a traced function: the chip that the function is traced for, not the tracing CPU.
 
-Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. On the tracing
-CPU these return other values than on the chip, so the wrong program would be judged.
+Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. With the values
+of the tracing CPU they would give another program than on the chip.
 """
 
 import contextlib
@@ -57,8 +57,8 @@ class DescribedDevice:
     def __getattr__(self, name: str) -> Any:
         """Raises AttributeError with the name of the unknown attribute."""
         raise AttributeError(
-            f"kernel.py asks a device for {name!r}, which is unknown because no {self.chip.name} is attached; known "
-            "are platform, device_kind, num_cores and memory_stats()"
+            "expected kernel.py to ask a device for platform, device_kind, num_cores or memory_stats(), got "
+            f"{name!r}, which is unknown because no {self.chip.name} is attached"
         )
 
     def __repr__(self) -> str:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -26,24 +25,24 @@ from harness.sandbox.jobs import Child, Job, is_over
 from harness.sandbox.messages import FAILURE, VALUE, Request
 from harness.sandbox.worker import HEADER
 
-# The number of bytes at the end of a child's output that are kept, and the number that a child may print before it is
-# ended. The tracebacks and logs of JAX have a few hundred KB at most.
+# The number of last bytes of a child's output that are kept, and the most bytes that a child may print: tracebacks and
+# logs of JAX have a few hundred KB at most.
 _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
-# The number of random characters that the parent draws for each request. The answer must begin with these characters.
+# The length of the random text that the parent sends with each request, and with which the answer must begin.
 _NONCE_DIGITS = 32
-# Texts name the files below this folder by their relative paths.
+# Messages show paths below this folder as relative paths.
 _TOP = Path(harness.__file__).parent.parent
-# The default: a child may read installed files, and read and write its own folder.
+# Such a child may read installed files, and read and write its own folder.
 _NOTHING_ELSE = Confinement()
 # Replies are records of a few KB; the reply to a trace has about 1.5 KB for each Pallas call.
 _REPLY_LIMIT = 1 << 20
 # JAX and XLA start a few threads for each core; the largest machines have a few hundred cores.
 _THREAD_LIMIT = 8192
 _PROCESS_LIMIT = 64
-# Time between two checks of memory and clock. A child can touch about a GB in this time.
+# The time between two checks of memory and clock. A child can fill about a GB in this time.
 _POLL_SECONDS = 0.2
-# The time to wait for the end of processes: a process that is stuck in the kernel may never end.
+# The most seconds to wait until processes have ended: a process that is stuck in a system call may never end.
 _ENDING_SECONDS = 2.0
 _AUTOGROUP_TRIES = 3
 _AUTOGROUP_SECONDS = 0.1
@@ -52,9 +51,9 @@ _AUTOGROUP_SECONDS = 0.1
 class Children:
     """All children of one judgement. Use as a context manager: no child outlives the context, whatever happens.
 
-    `memory_bytes` is the limit on the resident memory of a child and its descendants together. Children that are not
-    confined have the user's own permissions. `left_behind` has the names, by id, of the processes that outlived a child
-    or got away from it; all of them were ended.
+    `memory_bytes` limits the resident memory of a child and its descendants together. Children that are not confined
+    have the user's own permissions. `left_behind`: the names, by process id, of processes that outlived their child or
+    left its session; all of them were ended.
     """
 
     def __init__(self, memory_bytes: int, *, are_confined: bool = True) -> None:
@@ -71,9 +70,7 @@ class Children:
         self._adopting.enter_context(processes.adopting_orphans())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._adopting:
             for child in self._children:
                 self._end(child)
@@ -105,7 +102,18 @@ class Children:
         try:
             process = warm.fork(name, module, directory, environment, applied, theirs.fileno(), writing)
             if process is None:
-                process = self._start_fresh(module, directory, environment, applied, theirs.fileno(), writing)
+                # A new interpreter, which confines itself before it imports `module`.
+                confined = msgspec.json.encode(applied).decode()
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "harness.sandbox.worker", module, str(theirs.fileno()), confined],
+                    cwd=directory,
+                    env={**environment, "HOME": str(directory), "TMPDIR": str(directory)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=writing,
+                    stderr=writing,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
         except OSError:
             ours.close()
             os.close(reading)
@@ -121,32 +129,10 @@ class Children:
         self._selector.register(reading, selectors.EVENT_READ, (child, self._read_output))
         return child
 
-    def _start_fresh(
-        self,
-        module: str,
-        directory: Path,
-        environment: Mapping[str, str],
-        confinement: Confinement | None,
-        channel: int,
-        output: int,
-    ) -> subprocess.Popen[bytes]:
-        """A new interpreter, which is confined before it imports `module`."""
-        confined = msgspec.json.encode(confinement).decode()
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "harness.sandbox.worker", module, str(channel), confined],
-            cwd=directory,
-            env={**environment, "HOME": str(directory), "TMPDIR": str(directory)},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(channel,),
-            start_new_session=True,
-        )
-
     def ask(
         self, child: Child, label: str, stage: Stage, task: str, arguments: object, reply_type: type, limit: float
     ) -> Job:
-        """Puts a request in the child's queue. The `limit` in seconds counts from the time when the child begins."""
+        """Puts a request in the child's queue. `limit`: the most seconds from the request's start to its answer."""
         job = Job(
             child=child,
             label=label,
@@ -163,15 +149,15 @@ class Children:
         return job
 
     def drop(self, jobs: Collection[Job]) -> None:
-        """Takes back those of the requests that no child has begun; all other requests are still answered."""
+        """Removes the requests that no child has begun; the other requests are still answered."""
         for child in self._children:
             child.queue = deque(job for place, job in enumerate(child.queue) if not place or job not in jobs)
 
     def yield_to_others(self, child: Child, niceness: int) -> None:
-        """Gives other processes priority over this child and its threads; a `niceness` of 0 ends this.
+        """Gives other processes priority over this child and its threads; a `niceness` of 0 restores equal priority.
 
-        Linux divides cores among sessions first, and each child has a session of its own. Between sessions only the
-        niceness of the sessions counts (autogroup, see sched(7)); a Linux kernel may lack this feature.
+        Linux divides cores among sessions first, by the niceness of each session (autogroup, see sched(7); some Linux
+        kernels lack it). Each child has its own session.
         """
         pid = child.process.pid
         with contextlib.suppress(OSError):
@@ -194,12 +180,12 @@ class Children:
         """
         while not self._finished:
             if not any(child.queue for child in self._children):
-                raise RuntimeError("waiting for children that have nothing to do")
+                raise RuntimeError("expected a child with a request to wait for, got none")
             self._turn(_POLL_SECONDS)
         return self._finished.popleft()
 
     def finished_jobs(self) -> list[tuple[Job, Any]]:
-        """The jobs that are done by now, without waiting."""
+        """The jobs that are done, and their replies or Failures; does not wait."""
         self._turn(0)
         done = list(self._finished)
         self._finished.clear()
@@ -231,34 +217,21 @@ class Children:
             job = child.queue[0] if child.queue else None
             of_child = [process for process in living if process.leader == child.process.pid]
             resident = sum(process.resident_bytes for process in of_child)
+            threads = sum(process.threads for process in of_child)
             if resident > self._memory_bytes:
-                allowed = self._memory_bytes / 2**30
-                self._fail(
-                    child,
-                    "out-of-memory",
-                    f"the {child.name} process held {resident / 2**30:.1f} GiB, more than the {allowed:.1f} GiB it may "
-                    "have, and was ended",
-                )
-            elif len(of_child) > _PROCESS_LIMIT or sum(process.threads for process in of_child) > _THREAD_LIMIT:
-                self._fail(
-                    child,
-                    "too-many-processes",
-                    f"the {child.name} process had {len(of_child)} processes, "
-                    f"{sum(process.threads for process in of_child)} threads; expected at most {_PROCESS_LIMIT} and "
-                    f"{_THREAD_LIMIT}, so it was ended",
-                )
+                words = f"to use at most {self._memory_bytes / 2**30:.1f} GiB of memory, got {resident / 2**30:.1f} GiB"
+                self._end_for(child, "out-of-memory", words)
+            elif len(of_child) > _PROCESS_LIMIT or threads > _THREAD_LIMIT:
+                most = f"at most {_PROCESS_LIMIT} processes and {_THREAD_LIMIT} threads"
+                self._end_for(child, "too-many-processes", f"to have {most}, got {len(of_child)} and {threads}")
             elif job is not None and is_over(job, time.monotonic() - job.started, of_child):
-                self._fail(
-                    child,
-                    "timeout",
-                    f"{job.label} took more than {job.limit_seconds:g} s, not counting waits for a core, and was "
-                    "ended: the kernel loops forever or is too slow",
-                )
+                words = f"expected {job.label} to end within {job.limit_seconds:g} s, not counting waits for a core"
+                self._fail(child, "timeout", f"{words}; it was ended: the kernel loops forever or is too slow")
 
     def _send(self, job: Job) -> None:
         job.started = time.monotonic()
         if job.child.ended:
-            self._fail(job.child, "crash", f"the {job.child.name} process had already ended")
+            self._fail(job.child, "crash", f"expected a running {job.child.name} process, but it had ended before")
             return
         arguments = msgspec.Raw(msgspec.json.encode(job.arguments))
         request = Request(nonce=job.nonce, task=job.task, stage=job.stage, arguments=arguments)
@@ -282,7 +255,7 @@ class Children:
         while len(child.received) >= HEADER.size:
             (size,) = HEADER.unpack(child.received[: HEADER.size])
             if size > _REPLY_LIMIT or not child.queue:
-                self._fail(child, "crash", f"the {child.name} process answered with junk and was ended")
+                self._end_for(child, "crash", "to answer a request, got junk")
                 return
             if len(child.received) < HEADER.size + size:
                 return
@@ -301,7 +274,7 @@ class Children:
                 value = replies.clean(value, (child.directory, _TOP))
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 named = "crash" if nonce == job.nonce.encode() else "forged-result"
-                self._fail(child, named, f"the {child.name} process answered with junk ({error}) and was ended")
+                self._end_for(child, named, f"to answer a request, got junk ({error})")
                 return
             self._finish(job, value)
 
@@ -322,14 +295,10 @@ class Children:
         child.printed_bytes += len(chunk)
         child.printed = (child.printed + chunk)[-_KEPT_OUTPUT:]
         if child.printed_bytes > _OUTPUT_LIMIT:
-            self._fail(
-                child,
-                "output-flood",
-                f"the {child.name} process printed more than {_OUTPUT_LIMIT >> 20} MiB and was ended",
-            )
+            self._end_for(child, "output-flood", f"to print at most {_OUTPUT_LIMIT >> 20} MiB, got more")
 
     def _note_death(self, child: Child) -> None:
-        """Fails a child whose channel is closed: the child has ended, or has closed its only way of answering."""
+        """Fails a child whose channel is closed: the child has ended, or it has closed the channel itself."""
         try:
             code = child.process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -342,7 +311,12 @@ class Children:
         else:
             self._fail(child, "crash", f"the {child.name} process ended with exit code {code} and without a result")
 
+    def _end_for(self, child: Child, kind: str, expectation: str) -> None:
+        """Ends a child that breaks a rule, and reports the expectation, such as `to print at most 16 MiB, got more`."""
+        self._fail(child, kind, f"expected the {child.name} process {expectation}; it was ended")
+
     def _fail(self, child: Child, kind: str, message: str) -> None:
+        """Ends the child; its first job fails with this kind and message, and all other jobs are dropped."""
         before = set(self.left_behind)
         self._end(child)
         if child.queue:
@@ -357,10 +331,10 @@ class Children:
             self._finish(job, replies.clean(failure, (child.directory, _TOP)))
 
     def _end_processes(self, leader: int | None) -> None:
-        """Ends the processes of the child `leader` (None: of no child), and those that no longer belong to a child."""
+        """Ends all processes of the child `leader` (None: of no child), and all processes that left their child."""
         leaders = {child.process.pid for child in self._children if not child.ended} | ({leader} if leader else set())
         deadline = time.monotonic() + _ENDING_SECONDS
-        # A signal takes a moment, and meanwhile the process may start new processes.
+        # Until a process has ended, it may start new processes.
         while time.monotonic() < deadline:
             left = [process for process in processes.below(leaders) if process.leader in (leader, None)]
             if not left:
@@ -378,7 +352,7 @@ class Children:
         child.ended = True
         leader = child.process.pid
         self._end_processes(leader)
-        # Without /proc, the processes of the child cannot be found, so the signal goes to the whole group.
+        # Without /proc the search above finds nothing: the whole process group is killed.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
         child.process.wait()

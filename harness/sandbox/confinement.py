@@ -69,23 +69,23 @@ def landlock_version() -> int | None:
 
 
 def isolation(is_confined: bool) -> Isolation:
-    """The layers that confine children on this machine; none if they are not to be confined."""
+    """The layers that confine children on this machine; no layers if `is_confined` is False."""
     if not is_confined:
         return Isolation(landlock=None, system_calls_filtered=False)
     return Isolation(landlock=landlock_version(), system_calls_filtered=_can_filter())
 
 
 def warnings(is_confined: bool) -> tuple[str, ...]:
-    """Sentences on actions that children can still take because a layer is missing."""
+    """One sentence for each missing layer, about the actions that children can take without it."""
     layers = isolation(is_confined)
     sentences = []
     if layers.landlock is None:
         sentences.append(
-            "kernel.py ran without Landlock: it could read and write every file that you can; read it before you trust "
-            "it"
+            "kernel.py ran without Landlock, so it could read and write every file that you can; read kernel.py before "
+            "you trust the result"
         )
     if not layers.system_calls_filtered:
-        sentences.append("kernel.py ran without a filter of system calls: it could start processes and open sockets")
+        sentences.append("kernel.py ran without a filter of system calls, so it could start processes and open sockets")
     return tuple(sentences)
 
 

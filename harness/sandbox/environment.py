@@ -17,9 +17,8 @@ from harness.hardware import Chip
 from harness.records import Environment
 from harness.sandbox import tracing_flags
 
-# The only variables of the caller's environment that a child gets: the places of programs and libraries, and the forms
-# of dates and letters. It gets no settings that would change the program, its compilation or its run, and no keys,
-# passwords or names, which a kernel.py must not see.
+# The only variables of the caller's environment that a child gets: places of programs and libraries, and forms of dates
+# and letters. It gets no settings that change the program, its compilation or its run, and no keys, passwords or names.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 
@@ -83,9 +82,9 @@ def _cores_of_container() -> float | None:
 def granted_cores(memberships: Path, mount: Path) -> float | None:
     """The cores that control groups grant this process, 1.5 for example; None if they set no limit.
 
-    cgroups(7): `memberships` has a line for each hierarchy, and `mount` is the folder where the hierarchies are
-    mounted. The result is the lowest limit of the group and of the groups above it: `cpu.max` in version 2,
-    `cpu.cfs_quota_us` in version 1. In a container the mount may be the group itself.
+    The result is the lowest limit of this process's group and of the groups above it: `cpu.max` in version 2,
+    `cpu.cfs_quota_us` in version 1 (cgroups(7)). `memberships` has a line for each hierarchy; `mount` is the folder
+    where the hierarchies are mounted. In a container, `mount` may be the group itself.
     """
     try:
         lines = memberships.read_text(encoding="utf-8").splitlines()
@@ -121,7 +120,7 @@ def _limits(group: Path) -> Iterator[float]:
 def warnings_about(caller: Mapping[str, str]) -> tuple[str, ...]:
     """One sentence for each setting of the caller that could change the result; children do not get these settings."""
     return tuple(
-        f"{name}={caller[name]} of your environment was not used: every attempt runs in an environment of its own"
+        f"{name}={caller[name]} of your environment was not used: attempts do not inherit your environment"
         for name in sorted(caller)
         if name.startswith(("XLA_", "LIBTPU_", "JAX_"))
     )
@@ -179,10 +178,9 @@ _THREADS_OF_A_DEVICE = 8
 def checking(operations: int, devices: int = 1) -> dict[str, str]:
     """The environment of a child that runs the CPU reference programs of a kernel with `operations` operations.
 
-    With several devices it interprets programs over a mesh, whose chips wait for each other in threads of their own.
-
-    Reference programs have no callbacks. XLA gets half of the cores, because another process works at the same time.
-    With more threads, each run waits for the threads that have no core, and takes a tenth to a quarter longer.
+    Reference programs have no callbacks. XLA gets half of the cores, because another process works at the same time:
+    with more threads, each run waits for threads that have no core, and takes a tenth to a quarter longer. With several
+    devices, the child interprets programs over a mesh, whose chips wait for each other in threads.
     """
     if devices > 1:
         several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS} {_NO_YNNPACK}"

@@ -1,4 +1,4 @@
-"""Copies a file out of the reach of the child that wrote it, so that the child cannot replace it after the check."""
+"""Copies a file of a child to a place where the child cannot replace it after the check."""
 
 import os
 import stat
@@ -19,11 +19,11 @@ def take_over(written: Path, kept: Path, stage: Stage) -> Failure | None:
     try:
         descriptor = os.open(written, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return _forged(stage, f"expected the program in {written.name}, could not open it: {error.strerror}")
+        return _forged(stage, f"expected a readable program in {written.name}, got the error: {error.strerror}")
     with open(descriptor, "rb") as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LIMIT_BYTES:
-            return _forged(stage, f"expected {written.name} to be a file of at most {_LIMIT_BYTES >> 30} GiB")
+            return _forged(stage, f"expected {written.name} to be a regular file of at most {_LIMIT_BYTES >> 30} GiB")
         kept.write_bytes(stream.read())
     return None
 

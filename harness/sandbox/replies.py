@@ -25,7 +25,7 @@ _SENTENCES = {
     "problem_description": 400,
 }
 _SEVERAL_LINES = ("detail",)
-# The most sentences of a field: more than a person reads.
+# The most sentences of a field: nobody reads more.
 _MOST_SENTENCES = 40
 # The most characters of any other text: a name, a number, or the path of a file (PATH_MAX of linux/limits.h). A path is
 # not shortened, because it is used.
@@ -37,17 +37,10 @@ def clean(reply: Any, folders: tuple[Path, ...]) -> Any:
 
     Raises ValueError if the record has a whole number of more than 64 bits.
     """
-    return _record(reply, folders)
-
-
-def _record(record: Any, folders: tuple[Path, ...]) -> Any:
-    new = {}
-    for field in dataclasses.fields(record):
-        old = getattr(record, field.name)
-        value = _value(field.name, old, folders)
-        if value is not old:
-            new[field.name] = value
-    return dataclasses.replace(record, **new) if new else record
+    olds = {field.name: getattr(reply, field.name) for field in dataclasses.fields(reply)}
+    news = {name: _value(name, old, folders) for name, old in olds.items()}
+    changes = {name: new for name, new in news.items() if new is not olds[name]}
+    return dataclasses.replace(reply, **changes) if changes else reply
 
 
 def _value(name: str, value: Any, folders: tuple[Path, ...]) -> Any:
@@ -63,12 +56,12 @@ def _value(name: str, value: Any, folders: tuple[Path, ...]) -> Any:
         return {_text("", key, folders): _value(name, item, folders) for key, item in value.items()}
     if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
         raise ValueError(f"expected {name} of at most 64 bits, got {value.bit_length()}")
-    return _record(value, folders) if dataclasses.is_dataclass(value) else value
+    return clean(value, folders) if dataclasses.is_dataclass(value) else value
 
 
 def _text(name: str, text: str, folders: tuple[Path, ...]) -> str:
-    # A text is cut before the search for paths, because the time of this search grows with the square of a line's
-    # length. Afterwards it is cut to its final length.
+    # The time of the search for paths grows with the square of a line's length, so a text is cut before this search,
+    # and to its final length after it.
     if name in _SENTENCES:
         limit = _SENTENCES[name]
         return strip_paths.one_line(strip_paths.relative(strip_paths.one_line(text, 4 * limit), folders), limit)

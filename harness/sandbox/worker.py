@@ -70,18 +70,17 @@ def serve(module_name: str, channel: socket.socket, confinement: Confinement | N
 
 def receive(channel: socket.socket) -> bytes | None:
     """One message from a blocking socket, or None when the other side has closed it."""
+    header = _read(channel, HEADER.size)
+    return None if header is None else _read(channel, *HEADER.unpack(header))
+
+
+def _read(channel: socket.socket, size: int) -> bytes | None:
     parts = bytearray()
-    size = HEADER.size
-    header = True
     while len(parts) < size:
         chunk = channel.recv(size - len(parts))
         if not chunk:
             return None
         parts += chunk
-        if header and len(parts) == size:
-            (size,) = HEADER.unpack(parts)
-            parts.clear()
-            header = False
     return bytes(parts)
 
 
@@ -108,26 +107,21 @@ def _encode(failure: Failure) -> bytes:
 def _failure(error: BaseException, stage: Stage) -> Failure:
     """The Failure that reports an unexpected exception."""
     text = description(error)
-    detail = traceback_text(error)
-    kind, message, is_of_program = "crash", text.splitlines()[0], type(error) in _PROGRAM_ERRORS
+    kind, message = "crash", text.splitlines()[0]
     # XLA reports a lack of memory with an error type of its own, whose text contains this word.
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
         kind, message = "out-of-memory", f"out of memory: {message}"
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         kind, message = "no-space", f"no space left on the device while writing {error.filename or 'a file'}"
     elif isinstance(error, OSError) and error.errno == errno.EFBIG:
-        kind, message = (
-            "file-too-large",
-            f"expected files of at most {FILE_BYTES >> 30} GiB, got a larger {error.filename or 'one'}",
-        )
+        kind = "file-too-large"
+        message = f"expected files of at most {FILE_BYTES >> 30} GiB, got a larger {error.filename or 'one'}"
     elif isinstance(error, RatchetError):
-        kind = error.kind
-        message = str(error)
+        kind, message = error.kind, str(error)
     elif _is_of_problem(error):
         kind, message = "problem-error", f"the problem raised this, not the kernel: {place_in_prepare(error)}{message}"
-    return Failure(
-        stage=stage, kind=kind, message=message, detail=detail, is_of_program=kind == "crash" and is_of_program
-    )
+    is_of_program = kind == "crash" and type(error) in _PROGRAM_ERRORS
+    return Failure(stage=stage, kind=kind, message=message, detail=traceback_text(error), is_of_program=is_of_program)
 
 
 def _is_of_problem(error: BaseException) -> bool:

@@ -75,7 +75,7 @@ def test_a_memory_hog_is_ended(tmp_path: Path) -> None:
     code = "hog = []\nwhile True: hog.append(bytearray(os.urandom(1 << 20) * 64))"
     failure = trace(tmp_path, planted(tmp_path, code), memory_bytes=1 << 30)
     assert failure.kind == "out-of-memory"
-    assert "1.0 GiB it may have" in failure.message
+    assert "to use at most 1.0 GiB of memory" in failure.message
 
 
 def test_memory_that_cannot_be_had_at_all(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from harness.judge.evaluate.timing.device import source
 from harness.judge.evaluate.walk import Evaluation
 from harness.operators import Member, Problem, Suite
 from harness.operators.timing import Stated, timing_inputs
-from harness.records import Evidence, Policy
+from harness.records import Evidence
 from harness.sandbox import confinement, warm
 from harness.sandbox.child import Children
 from harness.sandbox.environment import environment
@@ -62,7 +62,8 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
             f"expected simulated times for a suite, got {where} times; use --on simulated, or time one member on a "
             "device in its own contest",
         )
-    if not _is_out_of_reach(policy):
+    if confinement.isolation(policy.is_confined).landlock is None:
+        # A child process could write to the cache of programs.
         request = replace(request, programs=None)
     if not request.checked:
         listener = replace(listener, is_slower=None)
@@ -93,8 +94,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        message = f"no space left while writing to {work}; make room and run again"
-        raise RatchetError("no-space", message) from error
+        raise RatchetError("no-space", f"no space left while writing to {work}; make room and run again") from error
     finally:
         for plan in plans:
             shutil.rmtree(plan.scratch, ignore_errors=True)
@@ -134,22 +134,16 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
     )
 
 
-def _is_out_of_reach(policy: Policy) -> bool:
-    """True if no child process can write to the cache of programs, because the machine confines its file access."""
-    return confinement.isolation(policy.is_confined).landlock is not None
-
-
 def _keep(plan: Plan, state: State) -> None:
     """Caches the results of compiler and simulator if all latencies are known; a time limit may hide a latency."""
-    programs, evidence = plan.request.programs, state.evidence
+    programs, evidence, simulation = plan.request.programs, state.evidence, state.evidence.simulation
     if programs is None or state.seen is not None:
         return
-    if evidence.hlo is None or evidence.mosaic is None or evidence.simulation is None:
+    if evidence.hlo is None or evidence.mosaic is None or simulation is None:
         return
-    if None in (evidence.simulation.seconds, *(run.seconds for run in evidence.simulation.runs)):
-        return
-    compiled = CompileReply(hlo=evidence.hlo, mosaic=evidence.mosaic)
-    programs.keep(state.program_keys[0], plan.work, compiled, evidence.simulation)
+    if None not in (simulation.seconds, *(run.seconds for run in simulation.runs)):
+        compiled = CompileReply(hlo=evidence.hlo, mosaic=evidence.mosaic)
+        programs.keep(state.program_keys[0], plan.work, compiled, simulation)
 
 
 def is_of(work: Path, candidate: Candidate) -> bool:

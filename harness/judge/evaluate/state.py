@@ -38,7 +38,7 @@ _ORDER: tuple[FailureStage, ...] = get_args(FailureStage)
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A result of a stage, with the facts that the stages that wait for it need."""
+    """A result of a stage; `value` is passed to the stages that need it."""
 
     need: Need
     value: Any
@@ -135,9 +135,9 @@ def _fail(plan: Plan, state: State, answer: StageAnswer) -> State:
 class Stage:
     """One row of the table: `requests` makes the requests to the process `child`, `take` adds each answer to the state.
 
-    `name` is for people; several rows may share a name. `rank` is the row's place in the order in which failures count.
-    If an answer is a Failure, `failing` is its stage, and `fail` returns the new state. `seconds` is the time limit of
-    each request.
+    The stage begins once the product `needs` exists. `name` is for people; several rows may share a name. `rank` is the
+    row's place in the order in which failures count. If an answer is a Failure, `failing` is its stage, and `fail`
+    returns the new state. `seconds` is the time limit of each request.
     """
 
     name: str

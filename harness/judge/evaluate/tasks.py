@@ -2,25 +2,8 @@
 
 from typing import Literal
 
+from harness.judge.evaluate import messages
 from harness.judge.evaluate.compile.left_out import CheckedCompileRequest
-from harness.judge.evaluate.messages import (
-    CertifyRequest,
-    CheckReply,
-    CheckRequest,
-    CompileReply,
-    CompileRequest,
-    ExportRequest,
-    InterpretRequest,
-    MeasureReply,
-    MeasureRequest,
-    ProbeReply,
-    ProbeRequest,
-    ShapesReply,
-    ShapesRequest,
-    SimulateRequest,
-    TraceReply,
-    TraceRequest,
-)
 from harness.records import Certificate, Simulation
 from harness.sandbox.messages import Done
 
@@ -36,15 +19,15 @@ MODULES: dict[ChildName, str] = {
 }
 # By type of request: the name of the task that it asks for, and the type of the answer.
 TASKS: dict[type, tuple[str, type]] = {
-    TraceRequest: ("trace", TraceReply),
-    ShapesRequest: ("trace_smaller", ShapesReply),
-    CompileRequest: ("compile", CompileReply),
-    CheckedCompileRequest: ("compile_with_checks", CompileReply),
-    SimulateRequest: ("simulate", Simulation),
-    ExportRequest: ("export_cpu", Done),
-    InterpretRequest: ("interpret", Done),
-    CertifyRequest: ("certify", Certificate),
-    CheckRequest: ("check", CheckReply),
-    ProbeRequest: ("probe", ProbeReply),
-    MeasureRequest: ("measure", MeasureReply),
+    messages.TraceRequest: ("trace", messages.TraceReply),
+    messages.ShapesRequest: ("trace_smaller", messages.ShapesReply),
+    messages.CompileRequest: ("compile", messages.CompileReply),
+    CheckedCompileRequest: ("compile_with_checks", messages.CompileReply),
+    messages.SimulateRequest: ("simulate", Simulation),
+    messages.ExportRequest: ("export_cpu", Done),
+    messages.InterpretRequest: ("interpret", Done),
+    messages.CertifyRequest: ("certify", Certificate),
+    messages.CheckRequest: ("check", messages.CheckReply),
+    messages.ProbeRequest: ("probe", messages.ProbeReply),
+    messages.MeasureRequest: ("measure", messages.MeasureReply),
 }

@@ -1,4 +1,4 @@
-"""Walks the table of stages for one candidate: a stage begins once its inputs exist; all end at a certain outcome.
+"""Runs the stages of the table for one candidate: a stage begins once its inputs exist, until the outcome is certain.
 
 Stages run side by side, but the outcome does not depend on their speed: every request has a rank, and the failure of
 the lowest rank counts, once all requests of lower rank have been answered.
@@ -19,7 +19,7 @@ from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 
 # With fewer cores, checks at the full shape wait until the candidate is known to be fast enough for them. They also
-# wait as long as reduced shapes are checked while the chip's program is compiled or simulated.
+# wait while reduced shapes are checked and the chip's program is compiled or simulated at the same time.
 _MANY_CORES = 4
 
 
@@ -107,7 +107,7 @@ class Evaluation:
                 return
             for stage, answer in self._workers.answers():
                 if isinstance(answer.reply, Failure):
-                    self._fail(stage, answer, answer.reply.kind)
+                    self._fail(stage, answer)
                 else:
                     self._begin(*self._take(stage, answer))
                     self._close(stage.name, "done")
@@ -129,17 +129,17 @@ class Evaluation:
         """Takes an answer that needed no process."""
         self._clock.begin(stage.name)
         answer = StageAnswer(known_answer.request, known_answer.reply, (*stage.rank, 0))
-        if isinstance(known_answer.reply, Failure):
-            self._fail(stage, answer, known_answer.reply.kind)
+        if isinstance(answer.reply, Failure):
+            self._fail(stage, answer)
             return
         products = self._take(stage, answer)
         self._close(stage.name, "seen before")
         self._begin(*products)
 
-    def _fail(self, stage: Stage, answer: StageAnswer, kind: str) -> None:
+    def _fail(self, stage: Stage, answer: StageAnswer) -> None:
         self.state = stage.fail(self.plan, self.state, answer)
-        self._clock.fail(stage.name, kind)
-        self._close(stage.name, kind)
+        self._clock.fail(stage.name, answer.reply.kind)
+        self._close(stage.name, answer.reply.kind)
 
     def _close(self, name: str, state: str) -> None:
         self._clock.close(name, state, goes_on=any(stage.name == name for stage, _ in self._waiting))

@@ -82,7 +82,7 @@ class Workers:
                 yield stage, StageAnswer(request, reply, rank)
 
     def drop(self, last: Rank | None) -> list[str]:
-        """The stage names of the dropped requests: those that rank behind `last`, and those of ended processes."""
+        """Drops the requests that rank behind `last` and those of ended processes; returns their stages' names."""
         dropped = [
             job
             for job, (_, _, rank) in self._jobs.items()
@@ -126,7 +126,7 @@ class Workers:
         return chosen
 
     def _share_cores(self) -> None:
-        """Makes processes yield to the compilation and simulation of the chip's program: everything waits for these.
+        """Makes processes yield to the compilation and simulation of the chip's program, for which everything waits.
 
         Checks at the contest's shape also yield to checks at reduced shapes, because the latter end more evaluations.
         """

@@ -22,6 +22,7 @@ from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 from numpy.typing import NDArray
 
 from harness.judge.evaluate.interpret.left_memory import IN_HBM, is_unwritten
+from harness.judge.evaluate.interpret.replaced import replaced, unknown_version
 
 # The methods of JAX's memory class through which all accesses go.
 _METHODS = ("get_buffer_content", "store_buffer_content", "swap_buffer_content")
@@ -83,7 +84,7 @@ _run: Buffers | None = None
 
 @contextlib.contextmanager
 def as_on_chip(*, comes_early: bool, seed: int) -> Iterator[Buffers]:
-    """A context in which interpreted programs run with the buffers of a chip, one program at a time.
+    """Within this context interpreted programs run with the buffers of a chip, one program at a time.
 
     Afterwards buffers hold numbers drawn with `seed` wherever nothing was written.
     Raises NotImplementedError if this version of JAX's interpreter is unknown here.
@@ -96,25 +97,21 @@ def as_on_chip(*, comes_early: bool, seed: int) -> Iterator[Buffers]:
         parameter in inspect.signature(functions[name]).parameters  # type: ignore[arg-type]
         for name, parameter in _FUNCTIONS.items()
     ):
-        raise NotImplementedError(
-            "the judge does not know the TPU interpret mode of this version of JAX, so its buffers cannot be changed"
-        )
+        raise unknown_version("its buffers cannot be changed")
     _run = Buffers(comes_early=comes_early)
-    for name, method in methods.items():
-        setattr(memory, name, _replacement(name, method))
-    for name, function in functions.items():
+    with (
+        replaced(memory, **{name: _replacement(name, method) for name, method in methods.items()}),
         # A traced program keeps these functions, so they look up the current run when they are called.
-        setattr(interpret_pallas_call, name, _with_purpose(name, function))
-    try:
-        yield _run
-    finally:
-        for _, buffers in _run.memories:
-            _leave_anything(buffers, np.random.default_rng(seed))
-        _run = None
-        for name, method in methods.items():
-            setattr(memory, name, method)
-        for name, function in functions.items():
-            setattr(interpret_pallas_call, name, function)
+        replaced(
+            interpret_pallas_call, **{name: _with_purpose(name, function) for name, function in functions.items()}
+        ),
+    ):
+        try:
+            yield _run
+        finally:
+            for _, buffers in _run.memories:
+                _leave_anything(buffers, np.random.default_rng(seed))
+            _run = None
 
 
 def _with_purpose(name: str, function: Any) -> Any:
@@ -169,8 +166,8 @@ def _replacement(name: str, method: Any) -> Any:
 def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
     """Writes random numbers wherever the run wrote nothing, as if another program had left them for the next run.
 
-    Integers in HBM and SMEM stay as they are: an input whose integers all equal the interpreter's filler looks like
-    unwritten memory.
+    Integers in HBM and SMEM keep their values, because they may be an input: one whose integers all equal the
+    interpreter's filler looks like unwritten memory.
     """
     for key, written in buffers.written.items():
         content = buffers.buffers[key].content
@@ -197,7 +194,10 @@ def _anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
 
 
 def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, result: Any) -> Any:
-    """The result of a read. For the fetch of an input's block it is the contents that the chip would have fetched."""
+    """The result of a read; for the fetch of an input's block, the contents that the chip would have fetched.
+
+    Notes the window that was read, and sets `run.reads_unwritten` if the kernel reads unwritten memory.
+    """
     if _access.purpose == "fetch":
         buffers.fetched.add(key)
         if run.comes_early and key in buffers.before and result[0] is not None:
@@ -205,16 +205,10 @@ def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, res
             return (buffer[where].copy(), *result[1:])
     elif _access.purpose == "window" and key[0] not in IN_HBM:
         buffers.window[_access.core] = key
-    else:
-        _note_read(run, buffers, key, where)
-    return result
-
-
-def _note_read(run: Buffers, buffers: _Memory, key: Any, where: Any) -> None:
-    """Sets `run.reads_unwritten` if this access reads unwritten memory."""
-    if key in buffers.written and _access.purpose == "":
+    elif _access.purpose == "" and key in buffers.written:
         with contextlib.suppress(IndexError):
             run.reads_unwritten |= not buffers.written[key][where].all()
+    return result
 
 
 def _refill(memory: Any, buffers: _Memory, key: Any) -> None:
@@ -228,6 +222,7 @@ def _refill(memory: Any, buffers: _Memory, key: Any) -> None:
 
 
 def _refuse_in_front(run: Buffers, name: str, key: Any, where: Any) -> None:
+    """Raises IndexError if an index is negative."""
     for index in where:
         first = index.start if isinstance(index, slice) else index
         if first is not None and first < 0:

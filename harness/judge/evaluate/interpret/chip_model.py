@@ -32,34 +32,23 @@ _FLOAT32_DIGITS = 24
 # Every number of these types is also a number of bfloat16.
 _EIGHT_BITS = (jnp.dtype(jnp.int8), jnp.dtype(jnp.uint8))
 # Operations whose results may need rounding. A selection of an operand or a change of its sign needs none.
-_ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
-    "max",
-    "min",
-    "neg",
-    "abs",
-    "sign",
-    "clamp",
-    "reduce_max",
-    "reduce_min",
-    "argmax",
-    "argmin",
-    "cummax",
-    "cummin",
-    "reduce_window_max",
-    "reduce_window_min",
-    "sort",
-}
+_ROUNDED = (
+    {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION}
+    - {"max", "min", "neg", "abs", "sign", "clamp", "argmax", "argmin", "cummax", "cummin", "sort"}
+    - {"reduce_max", "reduce_min", "reduce_window_max", "reduce_window_min"}
+)
 # `vpack.c.b16` and `vpack.c.b8` pack integers of at least 8 bits.
 _FEWEST_PACKED = 8
 # A register of bfloat16.
 _TILE_ROWS, _LANES = 16, 128
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
+SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
 # The models of these operations consist of operations that have models too, which are then replaced. The operations of
 # all other models are not replaced again.
 _STEPWISE = frozenset(("logistic", "integer_pow"))
 
-# A function that computes an operation's results from its operands as the chip does. The functions in `_MODELS` make a
-# model for an equation; they return None if XLA on a CPU computes the same results.
+# A function that computes an operation's results from its operands as the chip does. The functions in `_MODELS` return
+# the model of an equation, or None if XLA on a CPU computes the same results.
 Model = Callable[..., Any]
 
 
@@ -164,8 +153,8 @@ def _dot(equation: Equation, _: Chip) -> Model | None:
 
     HIGH and HIGHEST subtract its first part from each number, so an infinite number becomes NaN.
     """
-    precision_param = equation.params["precision"]
-    precision = precision_param[0] if isinstance(precision_param, tuple) else precision_param
+    precision = equation.params["precision"]
+    precision = precision[0] if isinstance(precision, tuple) else precision
     params = {**equation.params, "precision": (lax.Precision.HIGHEST,) * 2}
     single = [var.aval.dtype == jnp.float32 for var in equation.invars]
     if not any(single):
@@ -174,18 +163,16 @@ def _dot(equation: Equation, _: Chip) -> Model | None:
     def product(left: Any, right: Any) -> Any:
         return lax.dot_general_p.bind(left, right, **params)
 
-    if precision == lax.Precision.HIGHEST:
+    def product_after(change: Callable[[Any], Any]) -> Model:
         return lambda *operands: product(
-            *(
-                lax.add(value, lax.sub(value, value)) if is_single else value
-                for value, is_single in zip(operands, single, strict=True)
-            )
+            *(change(x) if is_f32 else x for x, is_f32 in zip(operands, single, strict=True))
         )
+
+    if precision == lax.Precision.HIGHEST:
+        return product_after(lambda x: lax.add(x, lax.sub(x, x)))
     if precision == lax.Precision.HIGH and all(single):
         return lambda left, right: _three_products(product, left, right)
-    return lambda *operands: product(
-        *(_rounded(value) if is_single else value for value, is_single in zip(operands, single, strict=True))
-    )
+    return product_after(_rounded)
 
 
 def _three_products(product: Model, left: Any, right: Any) -> Any:
@@ -222,9 +209,8 @@ def _power_of_two(exponent: Any) -> Any:
 def _pow(equation: Equation, _: Chip) -> Model | None:
     """Mosaic compiles a power with base 2 in the same way as `exp2`."""
     base, exponent = equation.invars
-    if not isinstance(base, core.Literal) or base.val != 2.0 or not _is_bfloat16(equation.outvars[0]):
-        return None
-    if not _is_bfloat16(exponent):
+    is_power_of_two = isinstance(base, core.Literal) and base.val == 2.0
+    if not is_power_of_two or not _is_bfloat16(equation.outvars[0]) or not _is_bfloat16(exponent):
         return None
     return lambda _, x: _power_of_two(_wide(x))
 
@@ -315,10 +301,8 @@ def _sum_of_registers(x: Any, rank: int, axes: tuple[int, ...]) -> Any:
     for axis in range(rank):
         length, size = x.shape[axis], tiled.get(axis, 1)
         if axis in axes and axis in tiled:
-            # The padding adds nothing.
-            x = lax.pad(
-                x, np.float32(0), [(0, -length % size if dimension == axis else 0, 0) for dimension in range(rank)]
-            )
+            padding = [(0, -length % size if dimension == axis else 0, 0) for dimension in range(rank)]
+            x = lax.pad(x, np.float32(0), padding)
             outer.append(len(lengths))
             inside[axis] = len(lengths) + 1
             lengths += [-(-length // size), size]
@@ -383,7 +367,7 @@ def _rem(equation: Equation, _: Chip) -> Model | None:
 
 
 def _extreme(equation: Equation, _: Chip) -> Model | None:
-    """Returns the marked NaN, instead of XLA's plain NaN, for a maximum or minimum of a NaN: it is undefined."""
+    """Models the maximum or minimum of a NaN, which is undefined: the marked NaN, instead of XLA's plain NaN."""
     (out,) = equation.outvars
     if not jnp.issubdtype(out.aval.dtype, jnp.floating):
         return None
@@ -441,7 +425,7 @@ def shifted(equation: Equation) -> Model | None:
 
 
 def _roll(equation: Equation, _: Chip) -> Model | None:
-    """Marks a roll by less than 0, or by the axis length or more: no source states the result of `vrot` for these."""
+    """Marks a roll by less than 0, or by the axis length or more: no source states the result of `vrot` then."""
     length, amount = equation.invars[0].aval.shape[equation.params["axis"]], equation.invars[1]
     if isinstance(amount, core.Literal) and 0 <= int(amount.val) < length:
         return None
@@ -456,7 +440,7 @@ def _roll(equation: Equation, _: Chip) -> Model | None:
 
 
 def _gather(equation: Equation, _: Chip) -> Model:
-    """Marks elements at indices beyond the axis: no source says which element `vperm` takes."""
+    """Marks elements at indices beyond the axis: no source states which element `vperm` takes."""
     primitive, params = equation.primitive, equation.params
     (axis,) = params["dimension_numbers"].start_index_map
     length = equation.invars[0].aval.shape[axis]
@@ -571,16 +555,10 @@ _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "sqrt": _sqrt,
     "div": _div,
     "rem": _rem,
-    "max": _extreme,
-    "min": _extreme,
-    "clamp": _extreme,
-    "reduce_max": _extreme,
-    "reduce_min": _extreme,
+    **dict.fromkeys(("max", "min", "clamp", "reduce_max", "reduce_min"), _extreme),
     "reduce_sum": _reduce_sum,
     "reciprocal": _reciprocal,
-    "shift_left": lambda equation, _: shifted(equation),
-    "shift_right_logical": lambda equation, _: shifted(equation),
-    "shift_right_arithmetic": lambda equation, _: shifted(equation),
+    **dict.fromkeys(SHIFTS, lambda equation, _: shifted(equation)),
     "multiple_of": _multiple_of,
     "roll": _roll,
     "gather": _gather,

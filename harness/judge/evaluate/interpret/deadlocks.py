@@ -1,13 +1,14 @@
 """Reports waits of an interpreted kernel that can never end; JAX's TPU interpreter would hang."""
 
 import contextlib
-import inspect
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from jax._src.pallas.mosaic.interpret import shared_memory
+
+from harness.judge.evaluate.interpret.replaced import parameters, replaced
 
 DEADLOCK = "DEADLOCK"
 # The interval at which a waiting core checks whether the other cores have ended.
@@ -29,7 +30,7 @@ def deadlocks_found() -> Iterator[None]:
     """
     semaphore: Any = getattr(shared_memory, "Semaphore", None)
     wait: Any = getattr(semaphore, "wait", None)
-    if not (inspect.isfunction(wait) and list(inspect.signature(wait).parameters)[1:3] == ["value", "global_core_id"]):
+    if parameters(wait)[1:3] != ["value", "global_core_id"]:
         yield
         return
 
@@ -46,11 +47,8 @@ def deadlocks_found() -> Iterator[None]:
             wait_with_others(self, int(value), int(global_core_id))
         wait(self, value, global_core_id, **options)
 
-    semaphore.wait = finite_wait
-    try:
+    with replaced(semaphore, wait=finite_wait):
         yield
-    finally:
-        semaphore.wait = wait
 
 
 def wait_with_others(semaphore: Any, value: int, core: int) -> None:
@@ -66,13 +64,14 @@ def wait_with_others(semaphore: Any, value: int, core: int) -> None:
                 return
             copy = semaphore.tasks[core].pop() if semaphore.tasks[core] else None
             if copy is None:
-                waits.begin(core, semaphore, value)
+                waits.of_cores[core] = semaphore, value
                 try:
                     # Another core may end during this wait, and its end notifies no semaphore.
                     semaphore.cv.wait(_LOOK_SECONDS)
                     stuck = waits.stuck(semaphore.shared_memory)
                 finally:
-                    waits.end(core)
+                    waits.ended += 1
+                    del waits.of_cores[core]
         if copy is not None:
             copy()
         elif stuck:
@@ -95,25 +94,18 @@ def let_others_go_on(memory: Any, core: int) -> None:
 class _Waits:
     """The cores that wait now, each with its semaphore and the count that it needs, and the number of ended waits.
 
-    `is_one_late`: the late core still lets the other cores go first; False once these took longer than `_LATE_SECONDS`.
+    `is_one_late`: the late core still lets the other cores go first; False once this took longer than `_LATE_SECONDS`.
     """
 
     of_cores: dict[int, tuple[Any, int]] = field(default_factory=dict)
     ended: int = 0
     is_one_late: bool = True
 
-    def begin(self, core: int, semaphore: Any, value: int) -> None:
-        self.of_cores[core] = semaphore, value
-
-    def end(self, core: int) -> None:
-        self.ended += 1
-        del self.of_cores[core]
-
     def stuck(self, memory: Any) -> str:
         """The wait of each core in words; "" if a core can go on or may be able to.
 
-        A core ends its wait before it goes on. So if no wait has ended since the start of this call, all cores waited
-        during the whole call.
+        A core ends its wait before it goes on. So if no wait ends during this call, all cores wait during the whole
+        call.
         """
         ended, stuck = self.ended, self._stuck()
         if len(stuck) + _at_barriers(memory) < memory.num_devices or ended != self.ended:

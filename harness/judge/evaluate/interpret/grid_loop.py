@@ -1,7 +1,6 @@
 """Changes JAX's grid loop for `interpret=True` so that a step copies only its blocks instead of whole arrays."""
 
 import contextlib
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,8 @@ from jax import lax
 from jax._src import core
 from jax._src.pallas import hlo_interpreter
 from jax._src.state.types import AccumEffect, RefEffect, WriteEffect
+
+from harness.judge.evaluate.interpret.replaced import parameters, replaced
 
 # The number of parameters of each replaced function in jax 0.10.2 and 0.12.0.
 _REPLACED = {"kernel_to_hlo_jaxpr": 3, "_pad_to_block_dimension": 2, "_dynamic_slice": 4, "_dynamic_update_slice": 5}
@@ -30,7 +31,8 @@ def quick_grid_loop() -> Iterator[None]:
     functions, its loop stays unchanged.
     """
     plain: dict[str, Any] = {name: getattr(hlo_interpreter, name, None) for name in (*_REPLACED, _CALL)}
-    if not all(_takes(plain[name], count) for name, count in _REPLACED.items()) or not callable(plain[_CALL]):
+    are_known = all(len(parameters(plain[name])) == count for name, count in _REPLACED.items())
+    if not are_known or not callable(plain[_CALL]):
         yield
         return
     # The values are kept alive, so that no id() is reused.
@@ -60,13 +62,8 @@ def quick_grid_loop() -> Iterator[None]:
         return [_of_bits(output, dtype) for output, dtype in zip(outputs, dtypes, strict=True)]
 
     new: tuple[Any, ...] = (kernel, padded, remembering_slice, sparing_write, call)
-    try:
-        for name, function in zip(plain, new, strict=True):
-            setattr(hlo_interpreter, name, function)
+    with replaced(hlo_interpreter, **dict(zip(plain, new, strict=True))):
         yield
-    finally:
-        for name, function in plain.items():
-            setattr(hlo_interpreter, name, function)
 
 
 def _on_bits(jaxpr: Any, discharged: Any, consts: Any, mapping: Any) -> Any:
@@ -117,7 +114,3 @@ def _as_bits(value: Any) -> Any:
 
 def _of_bits(value: Any, dtype: Any) -> Any:
     return lax.bitcast_convert_type(value, dtype) if dtype in _NARROW and value.dtype == jnp.uint16 else value
-
-
-def _takes(function: Any, count: int) -> bool:
-    return inspect.isfunction(function) and len(inspect.signature(function).parameters) == count

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from numpy.typing import NDArray
+
+from harness.judge.evaluate.interpret.replaced import parameters, replaced
 
 # The replaced function of JAX. It draws the order within the interpreted program: compiling the draw takes 0.3 s for
 # each new length of an axis, and all runs of a program would have the same order.
@@ -30,16 +31,10 @@ def orders_from(seed: int | None) -> Iterator[None]:
     two steps are run in both orders. If this version of JAX draws the order in another way, JAX's order stays.
     """
     global _seed
-    draw: Any = getattr(interpret_pallas_call, _DRAWN, None)
-    is_known = inspect.isfunction(draw) and list(inspect.signature(draw).parameters) == _PARAMETERS
     _seed = seed
-    if is_known:
-        setattr(interpret_pallas_call, _DRAWN, orders)
-    try:
+    is_known = parameters(getattr(interpret_pallas_call, _DRAWN, None)) == _PARAMETERS
+    with replaced(interpret_pallas_call, **{_DRAWN: orders} if is_known else {}):
         yield
-    finally:
-        if is_known:
-            setattr(interpret_pallas_call, _DRAWN, draw)
 
 
 def orders(grid: tuple[Any, ...], mosaic_params: Any, random_seed: int | None) -> tuple[jax.Array, ...]:

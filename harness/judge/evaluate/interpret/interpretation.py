@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from harness.hardware import Chip
 from harness.judge.evaluate.interpret import chip_model, memory_spaces, outside, pallas_on_cpu, transfers, undefined
 from harness.judge.evaluate.interpret.grid_loop import quick_grid_loop
 from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
+from harness.judge.evaluate.interpret.replaced import parameters, replaced
 from harness.judge.evaluate.interpret.scopes import scopes_of_any_depth
 from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import jaxprs, kernels, meshes, packages, program_codec
@@ -40,19 +40,18 @@ def runnable(
 ) -> Callable[..., list[Any]]:
     """The traced program as a function of its inputs; its Pallas calls return the results of `chip`.
 
-    `interpret` is the mode in which Pallas calls are interpreted, False for the compiler. `is_flipped`: comparisons of
-    unwritten memory are reversed.
+    `interpret` is the mode in which Pallas calls are interpreted, False for the compiler. `is_flipped` and
+    `joins_windows` are those of `pallas_on_cpu.with_interpret`.
     """
     jaxpr = closed.jaxpr
     if interpret:
         jaxpr = memory_spaces.without_memory_spaces(jaxpr)
-        # On one chip, TPU interpret mode need not mark undefined results outside kernels: the reference program marks
-        # them on the same inputs.
+        # On one chip, TPU interpret mode does not mark undefined results outside kernels, because the reference program
+        # marks them on the same inputs.
         is_marked = interpret is True or bool(chip.mesh)
         jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr) if is_marked else jaxpr)
-    options = {"is_flipped": is_flipped, "joins_windows": joins_windows}
-    program = closed.replace(jaxpr=pallas_on_cpu.with_interpret(jaxpr, interpret, chip, **options))
-    return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]
+    jaxpr = pallas_on_cpu.with_interpret(jaxpr, interpret, chip, is_flipped=is_flipped, joins_windows=joins_windows)
+    return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr))  # type: ignore[no-any-return]
 
 
 def get_ready_for(chip: Chip) -> None:
@@ -111,17 +110,14 @@ def memory_filled_with(value: Fill) -> Iterator[None]:
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
     value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)
-    if value is None or not (_takes(made, 2) and _takes(value_of, 2)):
+    if value is None or not len(parameters(made)) == len(parameters(value_of)) == 2:
         yield
         return
 
     if isinstance(value, str):
         content = undefined.marked_memory if value == "marked" else undefined.mixed_memory
-        primitives.uninitialized_value = lambda shape, dtype: content(made(shape, dtype))
-        try:
+        with replaced(primitives, uninitialized_value=lambda shape, dtype: content(made(shape, dtype))):
             yield
-        finally:
-            primitives.uninitialized_value = made
         return
 
     def number(dtype: Any) -> float:
@@ -136,17 +132,8 @@ def memory_filled_with(value: Fill) -> Iterator[None]:
     def number_of(dtype: Any, uninitialized_memory: Any) -> Any:
         return number(dtype) if jnp.issubdtype(dtype, jnp.floating) else value_of(dtype, uninitialized_memory)
 
-    primitives.uninitialized_value = filled
-    interpret_utils.get_uninitialized_value = number_of
-    try:
+    with replaced(primitives, uninitialized_value=filled), replaced(interpret_utils, get_uninitialized_value=number_of):
         yield
-    finally:
-        primitives.uninitialized_value = made
-        interpret_utils.get_uninitialized_value = value_of
-
-
-def _takes(function: Any, count: int) -> bool:
-    return inspect.isfunction(function) and len(inspect.signature(function).parameters) == count
 
 
 def export(
@@ -186,13 +173,6 @@ def checked_program(
     """
     if chip.mesh:
         return program_codec.encode(closed)
-    return reference_program(closed, shapes, chip, fill, joins_windows=joins_windows)
-
-
-def reference_program(
-    closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill, *, joins_windows: bool = False
-) -> bytes:
-    """The CPU reference program made from a traced program, exported. Raises Rejected `not-interpretable`."""
     try:
         return bytes(export(closed, shapes, "cpu", chip, fill, joins_windows=joins_windows).serialize())
     except NotImplementedError as error:

@@ -4,7 +4,6 @@ Memory that the last run did not write either holds random numbers, which `buffe
 """
 
 import contextlib
-import inspect
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,8 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import shared_memory
 from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 from numpy.typing import NDArray
+
+from harness.judge.evaluate.interpret.replaced import parameters, replaced, unknown_version
 
 # The contents of buffers in VMEM and SMEM and of outputs in HBM, keyed by the number of the kernel's call in the run
 # and the interpreter's key for the buffer. The interpreter numbers buffers from the same number in every call.
@@ -25,17 +26,14 @@ IN_HBM = ("any", "hbm")
 def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> Iterator[None]:
     """A context for one run of an interpreted program; afterwards `left` holds the values that the run left in memory.
 
-    If `is_found`, unwritten memory begins with the contents of `left`, from the last run of the same program. If
+    If `is_found`, unwritten memory begins with the contents of `left`, which the last run of the same program left. If
     `number` is not None, floats in all other unwritten memory begin as `number`. Raises NotImplementedError if this
     version of JAX's interpreter is unknown here.
     """
     memory = shared_memory.SharedMemory
     allocate = memory.allocate_buffer
-    if not {"self", "key", "value"} <= {*inspect.signature(allocate).parameters}:
-        raise NotImplementedError(
-            "the judge does not know the TPU interpret mode of this version of JAX, so memory cannot be kept from run "
-            "to run"
-        )
+    if not {"self", "key", "value"} <= {*parameters(allocate)}:
+        raise unknown_version("its memory cannot be kept from run to run")
     before = dict(left) if is_found else {}
     # The memory objects of all calls, kept alive so that no later object is mistaken for an earlier object.
     calls: list[Any] = []
@@ -59,11 +57,10 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
         allocate(self, key, *arguments, **named)
         buffers[place] = self.mem[key]
 
-    memory.allocate_buffer = allocated
     try:
-        yield
+        with replaced(memory, allocate_buffer=allocated):
+            yield
     finally:
-        memory.allocate_buffer = allocate
         left.clear()
         left.update({place: buffer.content for place, buffer in buffers.items()})
 

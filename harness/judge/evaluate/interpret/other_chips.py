@@ -1,4 +1,4 @@
-"""Tracks which events on other chips an interpreted chip can rely on: chips that have begun, signals that a wait took.
+"""Tracks the events on other chips that an interpreted chip can rely on: a chip has begun, a wait took a signal.
 
 If a kernel has its own barrier, JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to a chip that has not
 begun. It also treats a wait for one of several signals as a wait for all signals that have arrived. Both hide races.
@@ -15,6 +15,8 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memory
 
 from harness.judge.evaluate.interpret.deadlocks import let_others_go_on, wait_with_others
+from harness.judge.evaluate.interpret.replaced import replaced
+from harness.judge.evaluate.interpret.transfers import components
 
 NOT_BEGUN = "CHIP NOT BEGUN"
 # The largest number of ways to take units from the senders that are compared. If there are more ways, only the units
@@ -24,7 +26,7 @@ _MOST_WAYS = 4096
 
 @contextlib.contextmanager
 def knowledge_of_chips(late: int) -> Iterator[None]:
-    """A context in which a wait proves only the events without which its semaphore cannot reach the count.
+    """Within this context a wait proves only the events without which its semaphore cannot reach the count.
 
     Chip `late` ends a wait only when no other chip can go on. By then all signals and transfers that do not depend on
     this wait have begun. So all signals and transfers that could end the wait are known, even unintended ones.
@@ -34,12 +36,8 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
     """
     memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
     look_up, synchronise = memory.get_semaphores_and_increment_clock, memory.update_clocks
-    guarantee, signal, wait, make = (
-        memory.guarantee_semaphore_with_fixed_id,
-        semaphore.signal,
-        semaphore.wait,
-        dma.__init__,
-    )
+    guarantee, make = memory.guarantee_semaphore_with_fixed_id, dma.__init__
+    signal, wait = semaphore.signal, semaphore.wait
     acting = threading.local()
 
     def note_core(self: Any, sem_ids: Any, global_core_id: Any) -> Any:
@@ -89,20 +87,22 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
             finally:
                 self.clocks[core] = arrived
 
-    memory.get_semaphores_and_increment_clock, memory.update_clocks = note_core, note_barrier
-    memory.guarantee_semaphore_with_fixed_id = note_semaphore
-    semaphore.signal, semaphore.wait, dma.__init__ = note_signal, wait_for_known, make_transfer
-    try:
+    with (
+        replaced(
+            memory,
+            get_semaphores_and_increment_clock=note_core,
+            update_clocks=note_barrier,
+            guarantee_semaphore_with_fixed_id=note_semaphore,
+        ),
+        replaced(semaphore, signal=note_signal, wait=wait_for_known),
+        replaced(dma, __init__=make_transfer),
+    ):
         yield
-    finally:
-        memory.get_semaphores_and_increment_clock, memory.update_clocks = look_up, synchronise
-        memory.guarantee_semaphore_with_fixed_id = guarantee
-        semaphore.signal, semaphore.wait, dma.__init__ = signal, wait, make
 
 
 def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
     """Raises RuntimeError if the sender's clock holds no event of the target. Clocks begin at zero in each kernel."""
-    if sender != target and not getattr(memory, "all_have_begun", False) and not _numbers(clock)[target]:
+    if sender != target and not getattr(memory, "all_have_begun", False) and not components(clock)[target]:
         raise RuntimeError(
             f"{NOT_BEGUN}: chip {sender} sends to chip {target} without knowing that chip {target} has begun; let the "
             "two chips signal each other's barrier semaphore first"
@@ -116,14 +116,14 @@ def _certain_clock(arrived: Any, sent: list[tuple[int, int, Any]], units_taken: 
     chip knows only the events that all ways to take the units have in common.
     """
     certain_clock = arrived.copy()
-    numbers = _numbers(certain_clock)
+    numbers = components(certain_clock)
     numbers[:] = 0
     if not sent:
         return certain_clock
     heard: dict[int, list[Any]] = {}
     for sender, units, clock in sent:
         before = heard.setdefault(sender, [np.zeros_like(numbers)])
-        before += [np.maximum(before[-1], _numbers(clock))] * units
+        before += [np.maximum(before[-1], components(clock))] * units
     spare = sum(len(clocks) - 1 for clocks in heard.values()) - units_taken
     counts = [range(max(0, len(clocks) - 1 - spare), len(clocks)) for clocks in heard.values()]
     if math.prod(map(len, counts)) > _MOST_WAYS:
@@ -137,8 +137,3 @@ def _certain_clock(arrived: Any, sent: list[tuple[int, int, Any]], units_taken: 
     if ways:
         numbers[:] = np.minimum.reduce(ways)
     return certain_clock
-
-
-def _numbers(clock: Any) -> Any:
-    # In jax 0.12 a clock is an object that holds an array; in jax 0.10 it is the array.
-    return getattr(clock, "clock", clock)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from harness.judge.evaluate.interpret import chip_model
+from harness.judge.evaluate.interpret.chip_model import SHIFTS, Model, converted, divided, shifted
 from harness.judge.evaluate.interpret.undefined import marks
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, is_pallas_call, with_inner
 
@@ -34,9 +34,6 @@ def with_marked_results(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.replace(eqns=changed)
 
 
-Model = Callable[..., Any]
-
-
 def _sort(equation: Equation) -> Model | None:
     """Models a sort that is not stable: different values with equal keys are marked, because they come in any order."""
     params, count = equation.params, equation.params["num_keys"]
@@ -46,9 +43,8 @@ def _sort(equation: Equation) -> Model | None:
     axis = params["dimension"]
 
     def model(*operands: Any) -> Any:
-        outputs = equation.primitive.bind(
-            *operands, **equation.primitive.get_bind_params({**params, "is_stable": True})
-        )
+        stable = equation.primitive.get_bind_params({**params, "is_stable": True})
+        outputs = equation.primitive.bind(*operands, **stable)
         rows = [jnp.moveaxis(array, axis, -1).reshape(-1, array.shape[axis]) for array in outputs]
         is_first = functools.reduce(lax.bitwise_or, map(_differs_from_the_one_before, rows[:count]))
         places = jnp.broadcast_to(jnp.arange(is_first.shape[1]), is_first.shape)
@@ -119,7 +115,7 @@ def _scatter(equation: Equation) -> Model | None:
 
 def _quotient(equation: Equation) -> Model | None:
     is_of_integers = jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.integer)
-    return chip_model.divided(equation) if is_of_integers else None
+    return divided(equation) if is_of_integers else None
 
 
 MODELS: dict[str, Callable[[Equation], Model | None]] = {
@@ -127,8 +123,6 @@ MODELS: dict[str, Callable[[Equation], Model | None]] = {
     "scatter": _scatter,
     "div": _quotient,
     "rem": _quotient,
-    "shift_left": chip_model.shifted,
-    "shift_right_logical": chip_model.shifted,
-    "shift_right_arithmetic": chip_model.shifted,
-    "convert_element_type": chip_model.converted,
+    **dict.fromkeys(SHIFTS, shifted),
+    "convert_element_type": converted,
 }

@@ -1,6 +1,7 @@
 """Rewrites a traced program's Pallas calls so that JAX's interpreters on a CPU compute the chip's results."""
 
 import dataclasses
+import functools
 from typing import Any
 
 from jax._src.pallas import core as pallas_core
@@ -20,7 +21,15 @@ from harness.judge.evaluate.interpret import (
     undefined,
 )
 from harness.judge.evaluate.trace import grids
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls, with_inner
+from harness.judge.evaluate.trace.jaxprs import (
+    Equation,
+    Jaxpr,
+    inner,
+    is_pallas_call,
+    pallas_calls,
+    with_change,
+    with_inner,
+)
 
 # Functions with custom derivatives; JAX forbids the effects of interpret mode in them.
 _WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
@@ -36,62 +45,55 @@ def with_interpret(
     mode). In TPU interpret mode a call has effects, and so have the loops, branches and functions around it. A function
     with custom derivatives must not have effects, so it is called without its derivatives.
     """
+    if not pallas_calls(jaxpr):
+        return jaxpr
     effects = pallas_core.get_interpret_effects(interpret)
+    change_within = functools.partial(
+        with_interpret, interpret=interpret, chip=chip, is_flipped=is_flipped, joins_windows=joins_windows
+    )
     changed = []
     for equation in jaxpr.eqns:
         if is_pallas_call(equation):
             kept = kept_tables.with_kept_tables(equation) if interpret is True else {}
             params = {**equation.params, **kept, "interpret": interpret}
+            body = params["jaxpr"]
             if interpret:
-                params["jaxpr"] = chip_model.as_on_chip(params["jaxpr"], chip)
+                body = chip_model.as_on_chip(body, chip)
                 params["grid_mapping"] = _index_maps_as_on_chip(params["grid_mapping"], chip)
-                params["jaxpr"] = plain_accesses.with_plain_writes(params["jaxpr"])
-                params["jaxpr"] = plain_accesses.with_plain_bitcasts(params["jaxpr"])
+                body = plain_accesses.with_plain_bitcasts(plain_accesses.with_plain_writes(body))
             if is_flipped:
-                params["jaxpr"] = undefined.with_flipped_comparisons(params["jaxpr"])
+                body = undefined.with_flipped_comparisons(body)
             if interpret is True:
-                params["jaxpr"] = loop_conditions.with_conditions_in_the_body(params["jaxpr"])
+                body = loop_conditions.with_conditions_in_the_body(body)
                 vmem_bytes = chip.vmem_bytes if joins_windows else 0
-                params["jaxpr"] = aliased.with_one_memory(equation.replace(params=params), vmem_bytes)
-                params["jaxpr"] = step_numbers.with_step_numbers_at_the_top(params["jaxpr"])
+                body = aliased.with_one_memory(equation.replace(params={**params, "jaxpr": body}), vmem_bytes)
                 # TPU interpret mode checks indices itself.
-                params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])
+                body = undefined.with_marked_indices(step_numbers.with_step_numbers_at_the_top(body))
             if isinstance(interpret, pltpu.InterpretParams):
-                params["jaxpr"] = plain_accesses.with_plain_reads(params["jaxpr"])
-                params["jaxpr"] = reshaped.with_indices_first(params["jaxpr"])
+                body = reshaped.with_indices_first(plain_accesses.with_plain_reads(body))
                 params |= grids.as_interpreted(equation, interpret)
-            equation = equation.replace(params=params, effects={*equation.effects, *effects})
+            equation = equation.replace(params={**params, "jaxpr": body}, effects={*equation.effects, *effects})
         elif any(map(pallas_calls, inner(equation))):
-            options = {"is_flipped": is_flipped, "joins_windows": joins_windows}
-            equation = with_inner(equation, lambda each, its=options: with_interpret(each, interpret, chip, **its))  # type: ignore[misc]
+            equation = with_inner(equation, change_within)
             if effects and equation.primitive.name in _WITH_DERIVATIVES:
                 equation = _without_derivatives(equation)
             equation = equation.replace(effects={*equation.effects, *effects})
         changed.append(equation)
-    if not pallas_calls(jaxpr):
-        return jaxpr
     return jaxpr.replace(eqns=changed, effects={*jaxpr.effects, *effects})
 
 
 def _without_derivatives(equation: Equation) -> Equation:
     """A call of the same function without its custom derivatives."""
     function = next(equation.params[name] for name in ("call_jaxpr", "jaxpr") if name in equation.params)
-    if not isinstance(function, core.ClosedJaxpr):
-        function = core.ClosedJaxpr(function, ())
-    params = {"call_jaxpr": function}
+    params = {"call_jaxpr": function if isinstance(function, core.ClosedJaxpr) else core.ClosedJaxpr(function, ())}
     return core.new_jaxpr_eqn(
         equation.invars, equation.outvars, primitives.closed_call_p, params, equation.effects, equation.source_info
     )
 
 
 def _index_maps_as_on_chip(mapping: Any, chip: Chip) -> Any:
-    maps = tuple(
-        dataclasses.replace(
-            block,
-            index_map_jaxpr=block.index_map_jaxpr.replace(
-                jaxpr=chip_model.as_on_chip(block.index_map_jaxpr.jaxpr, chip)
-            ),
-        )
-        for block in mapping.block_mappings
-    )
-    return dataclasses.replace(mapping, block_mappings=maps)
+    def as_on_chip(block: Any) -> Any:
+        index_map = with_change(block.index_map_jaxpr, lambda jaxpr: chip_model.as_on_chip(jaxpr, chip))
+        return dataclasses.replace(block, index_map_jaxpr=index_map)
+
+    return dataclasses.replace(mapping, block_mappings=tuple(map(as_on_chip, mapping.block_mappings)))

@@ -15,6 +15,8 @@ from jax import lax
 from jax._src.state import discharge, indexing
 from jax._src.state.types import ReshapeTransform
 
+from harness.judge.evaluate.interpret.replaced import replaced
+
 
 @dataclass(frozen=True, slots=True)
 class _CopiedPart:
@@ -64,11 +66,8 @@ def copies_of_any_size() -> Iterator[None]:
             value = _CopiedPart(value, (0,) * value.ndim, value.shape, ())
         return value, swap(x, before, _written(target, value))[1]
 
-    discharge.transform_array, discharge.transform_swap_array = read_part, write_part
-    try:
+    with replaced(discharge, transform_array=read_part, transform_swap_array=write_part):
         yield
-    finally:
-        discharge.transform_array, discharge.transform_swap_array = read, swap
 
 
 def _is_sized(transforms: Any) -> bool:

@@ -54,15 +54,12 @@ def _rewritten(jaxpr: Jaxpr, name: str, steps: Callable[[Equation], list[Equatio
 
 def _plain_read(equation: Equation) -> list[Equation]:
     reference, *operands = equation.invars
-    transforms = _indices_first(reference, tree_util.tree_unflatten(equation.params["tree"], operands))
-    later = next((place for place, transform in enumerate(transforms) if not isinstance(transform, NDIndexer)), None)
-    if later is None:
+    transforms, later = _split(reference, equation.params["tree"], operands)
+    if later == len(transforms):
         indices, tree = tree_util.tree_flatten(transforms)
         return [equation.replace(invars=[reference, *indices], params={**equation.params, "tree": tree})]
-    rest, tree_of_rest = tree_util.tree_flatten(tuple(transforms[later:]))
-    shape = transforms[later - 1].get_indexer_shape() if later else reference.aval.shape
-    bounds, bounded = _bounded(transforms, later, shape, equation)
-    first, tree = tree_util.tree_flatten(bounded)
+    rest, tree_of_rest = tree_util.tree_flatten(transforms[later:])
+    shape, bounds, first, tree = _bounded(reference, transforms, later, equation)
     (out,) = equation.outvars
     read = core.Var(out.aval.update(shape=shape, dtype=reference.aval.dtype))
 
@@ -75,14 +72,11 @@ def _plain_read(equation: Equation) -> list[Equation]:
 
 def _plain_bitcast(equation: Equation) -> list[Equation]:
     reference, value, *operands = equation.invars
-    transforms = _indices_first(reference, tree_util.tree_unflatten(equation.params["tree"], operands))
-    later = next((place for place, transform in enumerate(transforms) if not isinstance(transform, NDIndexer)), None)
-    if later is None or not any(isinstance(transform, BitcastTransform) for transform in transforms):
+    transforms, later = _split(reference, equation.params["tree"], operands)
+    if not any(isinstance(transform, BitcastTransform) for transform in transforms):
         return [equation]
-    rest, tree_of_rest = tree_util.tree_flatten(tuple(transforms[later:]))
-    shape = transforms[later - 1].get_indexer_shape() if later else reference.aval.shape
-    bounds, bounded = _bounded(transforms, later, shape, equation)
-    first, tree = tree_util.tree_flatten(bounded)
+    rest, tree_of_rest = tree_util.tree_flatten(transforms[later:])
+    shape, bounds, first, tree = _bounded(reference, transforms, later, equation)
     whole = value.aval.update(shape=shape, dtype=reference.aval.dtype)
     old, new, dropped = core.Var(whole), core.Var(whole), core.Var(whole)
 
@@ -99,39 +93,45 @@ def _plain_bitcast(equation: Equation) -> list[Equation]:
     ]
 
 
-def _bounded(
-    transforms: Sequence[Any], later: int, shape: tuple[int, ...], equation: Equation
-) -> tuple[list[Equation], tuple[Any, ...]]:
-    """Equations, and the transforms before position `later`; these select `shape` and use the results of the equations.
+def _split(reference: Any, tree: Any, operands: Sequence[Any]) -> tuple[tuple[Any, ...], int]:
+    """The transforms as `_indices_first` returns them, and the number of indices before the first other transform."""
+    transforms = _indices_first(reference, tree_util.tree_unflatten(tree, operands))
+    places = (place for place, transform in enumerate(transforms) if not isinstance(transform, NDIndexer))
+    return transforms, next(places, len(transforms))
 
-    The returned transforms point far out of bounds if a later transform points out of bounds. If the later index were
-    applied to values, JAX would move it back within bounds; on a chip it reaches other memory.
+
+def _bounded(
+    reference: Any, transforms: tuple[Any, ...], later: int, equation: Equation
+) -> tuple[tuple[int, ...], list[Equation], list[Any], Any]:
+    """The shape that the transforms before position `later` select, equations, and these transforms, flattened.
+
+    The transforms use the results of the equations: they point far out of bounds if a later transform points out of
+    bounds. If the later index were applied to values, JAX would move it back within bounds; on a chip it reaches other
+    memory.
     """
-    rest, tree = tree_util.tree_flatten(tuple(transforms[later:]))
-    first = tuple(transforms[:later])
+    rest, tree = tree_util.tree_flatten(transforms[later:])
+    first = transforms[:later]
+    shape = first[-1].get_indexer_shape() if first else reference.aval.shape
     if not rest:
-        return [], first
+        return shape, [], *tree_util.tree_flatten(first)
     offset = core.Var(jax.core.ShapedArray((), jnp.int32))
 
     def model(*indices: Any) -> Any:
         is_out = jnp.bool_(False)
         for transform in tree_util.tree_unflatten(tree, indices):
-            for index, length in _indices_of(transform):
-                start, last = (index, index) if not isinstance(index, Slice) else _ends(index)
+            if not isinstance(transform, NDIndexer):
+                continue
+            for index, length in zip(transform.indices, transform.shape, strict=True):
+                start = last = index
+                if isinstance(index, Slice):
+                    start, last = index.start, index.start + (index.size - 1) * index.stride
                 is_beyond = lax.bitwise_or(jnp.less(start, 0), jnp.greater_equal(last, length))
                 is_out = lax.bitwise_or(is_out, lax.reduce_or(is_beyond, tuple(range(is_beyond.ndim))))
         return lax.select(is_out, jnp.int32(FAR), jnp.int32(0))
 
     indices = (Slice(offset, shape[0]), *(Slice(0, length) for length in shape[1:]))
-    return inlined(model, rest, [offset], equation.source_info), (*first, NDIndexer(indices, shape, ()))
-
-
-def _indices_of(transform: Any) -> list[tuple[Any, int]]:
-    return list(zip(transform.indices, transform.shape, strict=True)) if isinstance(transform, NDIndexer) else []
-
-
-def _ends(index: Slice) -> tuple[Any, Any]:
-    return index.start, index.start + (index.size - 1) * index.stride
+    operands, tree_of_first = tree_util.tree_flatten((*first, NDIndexer(indices, shape, ())))
+    return shape, inlined(model, rest, [offset], equation.source_info), operands, tree_of_first
 
 
 def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
@@ -148,8 +148,8 @@ def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
 def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
     """The same transforms; indices of a reinterpreted or reshaped reference are moved ahead as far as possible.
 
-    Indices of leading axes can move; all indices of a reinterpreted reference can if they select its last two axes
-    whole. Unmoved, an access would cover the whole reference, and so parts that a copy is just writing.
+    Indices of leading axes can move. All indices of a reinterpreted reference can move if they select its last two axes
+    whole. Without the move, an access would cover the whole reference, including parts that a copy is writing.
     """
     shape = tuple(reference.aval.shape)
     reordered = _without_no_reshapes(shape, _leading_first(shape, list(transforms)))
@@ -167,7 +167,7 @@ def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]
 
 
 def _without_no_reshapes(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
-    """The same transforms without the leading reshapes that keep the shape, even if indices stand between these."""
+    """The same transforms without the leading reshapes that keep the shape; indices may stand between these."""
     kept: list[Any] = []
     for place, transform in enumerate(transforms):
         if isinstance(transform, NDIndexer):

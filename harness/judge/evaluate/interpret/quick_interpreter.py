@@ -20,13 +20,16 @@ from jax._src import callback
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call, race_detection_state
 from numpy.typing import NDArray
 
-from harness.judge.evaluate.interpret.transfers import is_empty
+from harness.judge.evaluate.interpret.replaced import parameters, replaced
+from harness.judge.evaluate.interpret.transfers import components, is_empty
 
 Clock = NDArray[np.int32]
 
-
 # The number of accesses in a block. A block whose latest clock is before an access is skipped as a whole.
 _BLOCK = 256
+# The parameters of JAX's function that calls a callback, and the parameters of its checks that are used here.
+_CALLBACK = ["args", "result_avals", "callback", "sharding", "ordered"]
+_CHECKED = ("clock", "buffer_key", "rnge")
 
 
 @dataclass(slots=True)
@@ -83,43 +86,27 @@ def _is_before(clock: Clock, other: Clock) -> bool:
 def quick_interpreter() -> Iterator[None]:
     """Within this context TPU interpret mode does less bookkeeping, except where this version of JAX is unknown."""
     state: Any = getattr(interpret_pallas_call, "RaceDetectionState", None)
-    called: Any = getattr(callback, "io_callback_impl", None)
-    has_state, has_called = is_known(state), _is_known_call(called)
-    if has_state:
-        interpret_pallas_call.RaceDetectionState = quick(state)
-    if has_called:
-        callback.io_callback_impl = _called_with_its_arrays
-    try:
+    with contextlib.ExitStack() as replacements:
+        if is_known(state):
+            replacements.enter_context(replaced(interpret_pallas_call, RaceDetectionState=quick(state)))
+        # At run time JAX calls this function with the arguments of a callback.
+        if parameters(getattr(callback, "io_callback_impl", None)) == _CALLBACK:
+            replacements.enter_context(replaced(callback, io_callback_impl=_called_with_its_arrays))
         yield
-    finally:
-        if has_state:
-            interpret_pallas_call.RaceDetectionState = state
-        if has_called:
-            callback.io_callback_impl = called
 
 
 def _called_with_its_arrays(*arrays: Any, callback: Any, **_: Any) -> Any:
     return callback(*arrays)
 
 
-def _is_known_call(function: Any) -> bool:
-    """True if `function` has the expected parameters; at run time JAX calls it with the arguments of a callback."""
-    expected = ["args", "result_avals", "callback", "sharding", "ordered"]
-    return inspect.isfunction(function) and list(inspect.signature(function).parameters) == expected
-
-
 def is_known(state: Any) -> bool:
-    """True if JAX's class has the attributes that are used here."""
+    """True if `state` is JAX's class as it is known here."""
     checks = [getattr(state, name, None) for name in ("check_read", "check_write")]
-    return inspect.isclass(state) and all(
-        inspect.isfunction(check) and {"clock", "buffer_key", "rnge"} <= set(inspect.signature(check).parameters)
-        for check in checks
-    )
+    return inspect.isclass(state) and all({*_CHECKED} <= {*parameters(check)} for check in checks)
 
 
 def quick(state: Any) -> Any:
     """A subclass of JAX's class for the races of one run; it passes on only accesses that may be part of a race."""
-
     places = {name: _places(getattr(state, name)) for name in ("check_read", "check_write")}
 
     class Quick(state):  # type: ignore[misc]  # known at run time only
@@ -156,7 +143,7 @@ def quick(state: Any) -> Any:
 
 def _places(check: Any) -> dict[str, int]:
     """The positions of the parameters of `check`, without `self`."""
-    return {name: place for place, name in enumerate(list(inspect.signature(check).parameters)[1:])}
+    return {name: place for place, name in enumerate(parameters(check)[1:])}
 
 
 def _overlapping(accesses: list[Any], where: Any) -> list[Any]:
@@ -177,7 +164,5 @@ def _what_is_checked(
     places: dict[str, int], arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Clock, Any, Any]:
     """The clock, the buffer and the ranges of an access."""
-    names = ("clock", "buffer_key", "rnge")
-    clock, key, where = (named[name] if name in named else arguments[places[name]] for name in names)
-    # In jax 0.12 a clock is an object that holds an array; in jax 0.10 it is the array.
-    return getattr(clock, "clock", clock), key, where
+    clock, key, where = (named[name] if name in named else arguments[places[name]] for name in _CHECKED)
+    return components(clock), key, where

@@ -16,6 +16,7 @@ from jax._src.state.indexing import NDIndexer
 from jax._src.state.types import ReshapeTransform, TransformedRef
 from jax._src.tree_util import tracing_registry
 
+from harness.judge.evaluate.interpret.replaced import replaced
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, inner, line_of, with_inner
 
 NO_BLOCK = "NO BLOCK OF THE REFERENCE"
@@ -108,13 +109,11 @@ def reshaped_references() -> Iterator[None]:
         before, *others = swap(self, key, rnge, _fitted(value, rnge), mask, *arguments, **named)
         return (before if before is None or before.size != value.size else before.reshape(value.shape), *others)
 
-    interpret_utils.to_range = to_range
-    memory.store_buffer_content, memory.swap_buffer_content = stored, swapped
-    try:
+    with (
+        replaced(interpret_utils, to_range=to_range),
+        replaced(memory, store_buffer_content=stored, swap_buffer_content=swapped),
+    ):
         yield
-    finally:
-        interpret_utils.to_range = usual
-        memory.store_buffer_content, memory.swap_buffer_content = store, swap
 
 
 def _size(part: slice) -> int:

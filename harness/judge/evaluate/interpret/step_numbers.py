@@ -10,11 +10,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax._src.pallas import primitives
 from jax.extend import core
 
+from harness.judge.evaluate.trace import jaxprs
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, scan_constants, with_change, without_names
 
-_NAMES = ("program_id", "num_programs")
+_QUERIES = {"program_id": primitives.program_id_p, "num_programs": primitives.num_programs_p}
 # A query: `program_id` or `num_programs`, and the axis of the grid.
 Asked = tuple[str, int]
 # Calls that are replaced by the body of the called function.
@@ -23,29 +25,20 @@ _CALLS = ("jit", "closed_call", "call", "core_call", "custom_jvp_call", "custom_
 
 def with_step_numbers_at_the_top(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel; each query for the step's number or the grid's size is made once, at the top."""
-    primitives: dict[str, Any] = {}
-    asked = [query for equation in jaxpr.eqns for part in inner(equation) for query in _asked(part, primitives)]
+    asked = [query for equation in jaxpr.eqns for part in inner(equation) for query in _asked(part)]
     if not asked:
         return jaxpr
     variables = {query: core.Var(jax.core.ShapedArray((), jnp.int32)) for query in dict.fromkeys(asked)}
     first = [
-        core.new_jaxpr_eqn([], [var], primitives[name], {"axis": axis}, set())
-        for (name, axis), var in variables.items()
+        core.new_jaxpr_eqn([], [var], _QUERIES[name], {"axis": axis}, set()) for (name, axis), var in variables.items()
     ]
     return jaxpr.replace(eqns=[*first, *_handed_down(jaxpr, variables, is_top=True)])
 
 
-def _asked(jaxpr: Jaxpr, primitives: dict[str, Any]) -> list[Asked]:
-    """The queries for step numbers in a program and the programs within it; adds their primitives to `primitives`."""
-    queries: list[Asked] = []
-    for equation in jaxpr.eqns:
-        name = equation.primitive.name
-        if name in _NAMES:
-            primitives[name] = equation.primitive
-            queries.append((name, equation.params["axis"]))
-        for part in inner(equation):
-            queries += _asked(part, primitives)
-    return queries
+def _asked(jaxpr: Jaxpr) -> list[Asked]:
+    """The queries for step numbers in a program and the programs within it."""
+    queries = (equation for equation in jaxprs.equations(jaxpr) if equation.primitive.name in _QUERIES)
+    return [(query.primitive.name, query.params["axis"]) for query in queries]
 
 
 def _handed_down(jaxpr: Jaxpr, variables: Mapping[Asked, Any], *, is_top: bool = False) -> list[Equation]:
@@ -58,9 +51,9 @@ def _handed_down(jaxpr: Jaxpr, variables: Mapping[Asked, Any], *, is_top: bool =
 
     for equation in jaxpr.eqns:
         equation = equation.replace(invars=[read(var) for var in equation.invars])
-        if equation.primitive.name in _NAMES and not is_top:
+        if equation.primitive.name in _QUERIES and not is_top:
             values[equation.outvars[0]] = variables[equation.primitive.name, equation.params["axis"]]
-        elif not any(_asked(part, {}) for part in inner(equation)):
+        elif not any(map(_asked, inner(equation))):
             changed.append(equation)
         elif equation.primitive.name in _CALLS:
             inlined, results = _inlined(equation, variables)
@@ -98,8 +91,9 @@ def _cond(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
 def _scan(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
     constants = scan_constants(equation)
     if "ft_in" in equation.params:
+        trees = importlib.import_module("jax._src.flattree")
         _, carried, rows = equation.params["ft_in"].unpack()
-        more: dict[str, Any] = {"ft_in": _trees().pack((_trees().nones(constants + len(variables)), carried, rows))}
+        more: dict[str, Any] = {"ft_in": trees.pack((trees.nones(constants + len(variables)), carried, rows))}
     else:
         more = {"num_consts": constants + len(variables)}
     if "linear" in equation.params:
@@ -108,10 +102,6 @@ def _scan(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
     more["jaxpr"] = _with_parameters(equation.params["jaxpr"], variables, constants)
     invars = [*equation.invars[:constants], *variables.values(), *equation.invars[constants:]]
     return equation.replace(invars=invars, params={**equation.params, **more})
-
-
-def _trees() -> Any:
-    return importlib.import_module("jax._src.flattree")
 
 
 def _while(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
@@ -146,7 +136,7 @@ def _run_scoped(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
 
 def _inlined(equation: Equation, variables: Mapping[Asked, Any]) -> tuple[list[Equation], list[Any]]:
     """The equations of a called function, which replace the call, and the results of the function."""
-    (body,) = inner(equation)[:1]
+    body = inner(equation)[0]
     constants = next((part.consts for part in equation.params.values() if isinstance(part, core.ClosedJaxpr)), ())
     body = body.replace(outvars=list(body.outvars))
     values: dict[Any, Any] = dict(zip(body.constvars, constants, strict=True))

@@ -20,6 +20,8 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call, race_detection_state, shared_memory
 from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 
+from harness.judge.evaluate.interpret.replaced import parameters, replaced, unknown_version
+
 OVERLAP = "OVERLAPPING COPY"
 TOO_MANY = "TOO MANY TRANSFERS"
 # The limits on the number of transfers under way at a time, tried from first to last. The first limit is enough for
@@ -59,10 +61,8 @@ def transfers_end(order: Order) -> Iterator[Waits]:
     """
     memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
     if not _is_known(memory, semaphore, dma):
-        raise NotImplementedError(
-            "the judge does not know the TPU interpret mode of this version of JAX, so races would not be found"
-        )
-    look_up, draw = memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id
+        raise unknown_version("races would not be found")
+    look_up = memory.get_semaphores_and_increment_clock
     begin, wait, read, write = semaphore.__init__, semaphore.wait, dma.execute_read, dma.execute_write
     clip = interpret_utils.clip_range_to_shape
     waits, drawn = Waits(), random.Random(order)
@@ -75,7 +75,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         return semaphores, clock
 
     def component(self: Any) -> int:
-        clock: Any = getattr(starting.clock, "clock", starting.clock)
+        clock = components(starting.clock)
         with turn:
             ends = self.__dict__.setdefault("_ends_of_transfers", np.zeros_like(clock))
             # A component is free if the starting core has waited for the last transfer that had the component.
@@ -121,7 +121,8 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         if not has_tasks or is_all or arrived is None:
             wait(self, value, global_core_id, has_tasks=has_tasks, **options)
             return
-        self.clocks[core] = _beginning(arrived)
+        self.clocks[core] = arrived.copy()
+        components(self.clocks[core])[:] = 0
         try:
             wait(self, value, global_core_id, has_tasks=has_tasks, **options)
         finally:
@@ -143,21 +144,17 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         # JAX would report an empty range at the end of a buffer as an access beyond the buffer.
         return where if is_empty(where) and _is_within(where, shape) else clip(where, shape)
 
-    memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id = looked_up, component
-    semaphore.__init__, semaphore.wait = begun, waited
-    dma.execute_read, dma.execute_write = read_apart, written
-    interpret_utils.clip_range_to_shape = clipped
-    try:
+    with (
+        replaced(memory, get_semaphores_and_increment_clock=looked_up, get_random_virtual_device_id=component),
+        replaced(semaphore, __init__=begun, wait=waited),
+        replaced(dma, execute_read=read_apart, execute_write=written),
+        replaced(interpret_utils, clip_range_to_shape=clipped),
+    ):
         yield waits
-    finally:
-        memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id = look_up, draw
-        semaphore.__init__, semaphore.wait = begin, wait
-        dma.execute_read, dma.execute_write = read, write
-        interpret_utils.clip_range_to_shape = clip
 
 
 def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
-    """True if JAX's classes have the attributes that are used here."""
+    """True if JAX's classes have the functions that are replaced here."""
     functions = (
         (memory, "get_semaphores_and_increment_clock", ["self", "sem_ids", "global_core_id"]),
         (memory, "get_random_virtual_device_id", ["self"]),
@@ -165,20 +162,14 @@ def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
         (dma, "execute_write", ["self"]),
         (interpret_utils, "clip_range_to_shape", ["rnge", "shape"]),
     )
-    are_known = all(
-        inspect.isfunction(function := getattr(owner, name, None))
-        and list(inspect.signature(function).parameters) == parameters
-        for owner, name, parameters in functions
-    )
+    are_known = all(parameters(getattr(owner, name, None)) == names for owner, name, names in functions)
     wait = getattr(semaphore, "wait", None)
-    return are_known and inspect.isfunction(wait) and "has_tasks" in _options_of(wait)
+    return are_known and inspect.isfunction(wait) and _takes_has_tasks(wait)
 
 
-def _options_of(wait: Any) -> set[str]:
-    """The names of a function's parameters; they include `has_tasks` if the function accepts any keyword."""
-    parameters = inspect.signature(wait).parameters
-    handed_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    return {*parameters, "has_tasks"} if handed_on else {*parameters}
+def _takes_has_tasks(wait: Any) -> bool:
+    options = inspect.signature(wait).parameters
+    return "has_tasks" in options or any(option.kind is option.VAR_KEYWORD for option in options.values())
 
 
 def _has_ended(task: Any) -> bool:
@@ -208,11 +199,9 @@ def _is_within(where: Any, shape: Any) -> bool:
     )
 
 
-def _beginning(clock: Any) -> Any:
-    """A clock of the same type with all components zero."""
-    new = clock.copy()
-    getattr(new, "clock", new)[:] = 0
-    return new
+def components(clock: Any) -> Any:
+    """The array in a vector clock: in jax 0.12 a clock is an object that holds it; in jax 0.10 it is the clock."""
+    return getattr(clock, "clock", clock)
 
 
 def _overlaps(dma: Any) -> bool:

@@ -48,11 +48,12 @@ class Outcome(NamedTuple):
 class WatchedRun:
     """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
 
-    `reshapes` are the lines that reshape references, `where` the words before each message. If several chips run side
-    by side, `late_chip` goes on only when no other chip can; it is None for one chip. `left` is the memory that the
-    last run of this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds the values of
-    `left`. `fill` is the fill that was traced into the program; in a program without a fill, `number` replaces NaN. If
-    `comes_early`, a fetched block misses everything that the kernel writes to the block's array.
+    `fill` is the fill that was traced into the program; in a program without a fill, `number` replaces NaN. `reshapes`
+    are the lines that reshape references, `where` the words before each message. If several chips run side by side,
+    `late_chip` goes on only when no other chip can; it is None for one chip. `left` is the memory that the last run of
+    this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds the values of `left`. If
+    `comes_early`, a fetched block misses everything that the kernel writes to the block's array. `seed` is the seed of
+    the random numbers that the run leaves in memory that it did not write.
     """
 
     fill: Fill
@@ -97,12 +98,8 @@ class WatchedRun:
         race = interpretation.race_of(failure, printed.getvalue())
         interpretation.reset()
         if race is not None:
-            raise Rejected(
-                "correctness",
-                "race",
-                f"{self.where}data race: {_short(race) if self.late_chip is None else _of_chips(race)}",
-                race,
-            )
+            accesses = _short(race) if self.late_chip is None else _of_chips(race)
+            raise Rejected("correctness", "race", f"{self.where}data race: {accesses}", race)
         if failure is not None:
             raise self._rejection((seen and seen.in_front) or failure)
         assert seen is not None
@@ -110,8 +107,8 @@ class WatchedRun:
             raise Rejected(
                 "correctness",
                 "unfinished-transfer",
-                f"{self.where}expected every transfer to be waited for, got {waits.unfinished:,} transfers still under "
-                "way at the kernel's end",
+                f"{self.where}expected every transfer to be waited for, got {waits.unfinished:,} still under way at "
+                "the kernel's end",
             )
         return Outcome([_whole(out) for out in results], waits.had_choice, seen.reads_unwritten)
 
@@ -122,8 +119,8 @@ class WatchedRun:
         text = str(failure)
         if reshaped.NO_BLOCK in text:
             return interpretation.not_interpretable(
-                f"{next(iter(self.reshapes), '')}a copy or write of a part of a reshaped reference, and the part is "
-                "not a block of the original reference; index the reference before reshaping it"
+                f"{next(iter(self.reshapes), '')}expected the copied or written part of a reshaped reference to be a "
+                "block of the original reference; index the reference before reshaping it"
             )
         if transfers.TOO_MANY in text:
             return transfers.TooManyTransfersError(text)
@@ -140,8 +137,7 @@ class WatchedRun:
         if "IndexError" in text or isinstance(failure, IndexError):
             lines = text.splitlines()
             line = next((line for line in reversed(lines) if "IndexError" in line), lines[0])
-            message = f"{self.where}{line.strip()}"
-            return Rejected("correctness", "out-of-bounds", message, text[-8000:])
+            return Rejected("correctness", "out-of-bounds", f"{self.where}{line.strip()}", text[-8000:])
         return failure
 
 
@@ -152,8 +148,8 @@ def _of_chips(race: str) -> str:
         return _short(race)
     what, memory, number, chip, where = access.groups()
     return (
-        f"a {what} of buffer {number} in {memory} of chip {chip} at {where}, which nothing orders before or after "
-        "another access: let the writing chip wait for a signal from the reading chip"
+        f"nothing orders a {what} of buffer {number} in {memory} of chip {chip} at {where} before or after another "
+        "access; let the writing chip wait for a signal from the reading chip"
     )
 
 

@@ -13,6 +13,7 @@ from harness.hardware import chip
 from harness.judge.evaluate.trace import smaller_shapes
 from harness.judge.evaluate.trace.traced import traced_program
 from harness.operators import Matmul
+from harness.sandbox import asked_device
 
 SIZE, BLOCK = 1024, 128
 PROBLEM = Matmul(m=SIZE, n=SIZE, k=SIZE)
@@ -99,3 +100,31 @@ def test_where_no_smaller_shape_will_do_the_warning_says_why(rows: int, length: 
         _, (warning,) = smaller_shapes.second(function, full, reduced, failure)
         assert "`reduced shapes` uses the contest's own shape" in warning
         assert why in warning
+
+
+def in_a_pipeline(a: Any, b: Any) -> Any:
+    """A copy of `a` in the blocks of an inner grid, which only the loop of the pipeline shows."""
+    rows, columns = a.shape
+
+    def outer(a_hbm: Any, o_hbm: Any) -> None:
+        spec = pl.BlockSpec((2 * BLOCK, 2 * BLOCK), lambda i, j: (i, j))
+        grid = rows // (2 * BLOCK), columns // (2 * BLOCK)
+        pltpu.emit_pipeline(copy, grid=grid, in_specs=[spec], out_specs=[spec])(a_hbm, o_hbm)
+
+    anywhere = pl.BlockSpec(memory_space=pl.ANY)
+    shape = jax.ShapeDtypeStruct(a.shape, jnp.bfloat16)
+    return pl.pallas_call(outer, out_shape=shape, in_specs=[anywhere], out_specs=anywhere)(a)
+
+
+def test_the_loop_of_a_pipeline_takes_several_steps_at_the_reduced_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    with asked_device.asked_for(chip("v5e")), asked_device.aiming_at(chip("v5e")):
+        full = traced_program(in_a_pipeline, PROBLEM, chip("v5e"))
+        position, reduced, _ = smaller_shapes.choose_reduced(in_a_pipeline, full)
+        monkeypatch.setattr(smaller_shapes, "_LOOP_STEPS", 0)
+        smallest = smaller_shapes.choose_reduced(in_a_pipeline, full)[1]
+    assert position is not None
+    assert [steps for steps, copies in smaller_shapes._loops(full) if copies] == [16]
+    ((steps, _),) = smaller_shapes._loops(reduced)
+    assert 8 <= steps <= 16
+    # Without the preference a shape of one block would do.
+    assert smaller_shapes._loops(smallest) == [(1, False)]

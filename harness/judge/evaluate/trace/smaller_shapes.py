@@ -18,15 +18,18 @@ _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wa
 # A step in TPU interpret mode takes 1.5 ms in addition to its arithmetic, so this many steps take three seconds. A
 # larger grid is interpreted only if its steps may behave differently from the steps at a reduced shape.
 _INTERPRETED_STEPS = 2048
+# A loop that copies steps over an inner grid, such as that of `pltpu.emit_pipeline`. Its axes are not known; with two
+# steps along each of three axes it has this many.
+_LOOP_STEPS = 8
 
 
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
     """Position and trace of the first reduced shape with kernel grids and blocks like those at `full`, and a reason.
 
     Grids are alike if each axis with several steps at `full` has several at the reduced shape, and the blocks divide
-    the arrays. If no shape qualifies, the position is None, the trace is that of the full shape, and the last result is
-    the reason. Shapes that are too small for the full shape's blocks are tried last, because they suit only kernels
-    that choose their blocks by the shape.
+    the arrays. Preferred is the first of these shapes that `_repeats_loops`. If no shape qualifies, the position is
+    None, the trace is that of the full shape, and the last result is the reason. Shapes that are too small for the full
+    shape's blocks are tried last, because they suit only kernels that choose their blocks by the shape.
     """
     shapes = sorted(
         enumerate(full.problem.reduced()),
@@ -34,6 +37,7 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
     )
     why = "the problem has none"
     full_statement = full.problem.statement()
+    first: tuple[int, TracedKernel, str] | None = None
     for position, problem in shapes:
         last_try = f"the last one tried is {its_shape(problem.statement(), full_statement)}"
         why = f"{last_try}: the blocks do not divide it, or an axis has only one step"
@@ -44,8 +48,10 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
             why = f"{last_try}: {refused.failure.message}"
             continue
         if _is_like(small.calls, full.calls):
-            return position, small, ""
-    return None, full, why
+            if _repeats_loops(small, full):
+                return position, small, ""
+            first = first or (position, small, "")
+    return first or (None, full, why)
 
 
 def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[str, ...]]:
@@ -161,3 +167,28 @@ def _is_like(small: tuple[PallasCall, ...], full: tuple[PallasCall, ...]) -> boo
             if any(extent % block for extent, block in blocks if block):
                 return False
     return True
+
+
+def _repeats_loops(small: TracedKernel, full: TracedKernel) -> bool:
+    """True if each loop that copies takes `_LOOP_STEPS` steps at the small shape, or as many as at the full shape."""
+    wanted, repeated = _loops(full), _loops(small)
+    if not any(copies for _, copies in wanted):
+        return True
+    return len(wanted) == len(repeated) and all(
+        little >= min(large, _LOOP_STEPS)
+        for (large, copies), (little, _) in zip(wanted, repeated, strict=True)
+        if copies
+    )
+
+
+def _loops(traced: TracedKernel) -> list[tuple[int, bool]]:
+    """For each loop of the kernels with a fixed number of steps: this number, and True if the loop starts copies."""
+    return [
+        (
+            loop.params["length"],
+            any(each.primitive.name == "dma_start" for part in jaxprs.inner(loop) for each in jaxprs.equations(part)),
+        )
+        for call in jaxprs.pallas_calls(traced.closed.jaxpr)
+        for loop in jaxprs.equations(call.params["jaxpr"])
+        if loop.primitive.name == "scan"
+    ]

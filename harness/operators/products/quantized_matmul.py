@@ -8,15 +8,15 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from harness.errors import UsageError
 from harness.operators.axes import Operator, axis
 from harness.operators.blocks import turned
 from harness.operators.controls import FEWEST_TERMS, Answer, added_in_bfloat16
+from harness.operators.fields import require_member
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
 from harness.operators.products.matmul import COMPOSITE, Matmul, expected
-from harness.operators.rounding import DTYPES, sum_variance, ulp
+from harness.operators.rounding import DTYPES, deviation, sum_variance, ulp
 from harness.operators.space import DRAWN, RECIPE, Borrowed, generator
 from harness.operators.survey import checksum_errors
 from harness.records import Array, Statement, Work
@@ -56,15 +56,8 @@ class QuantizedMatmul(Operator, Borrowed):
         """Fills in the type of A. Raises UsageError `bad-problem` for invalid fields."""
         self.require_fields()
         self.fill(activations=self.dtype)
-        if self.weights not in _NARROW:
-            raise UsageError(
-                "bad-problem", f"quantized_matmul: expected weights {' or '.join(_NARROW)}, got {self.weights!r}"
-            )
-        if self.activations not in (self.dtype, self.weights):
-            raise UsageError(
-                "bad-problem",
-                f"quantized_matmul: expected activations {self.dtype} or {self.weights}, got {self.activations!r}",
-            )
+        require_member(self.operation, "weights", self.weights, _NARROW)
+        require_member(self.operation, "activations", self.activations, (self.dtype, self.weights))
 
     @property
     def _has_row_scales(self) -> bool:
@@ -174,28 +167,36 @@ class QuantizedMatmul(Operator, Borrowed):
 
         eps32 = np.float32(np.finfo(np.float32).eps)
 
-        def deviation(a: Values, q: Values, factors: Values) -> Values:
+        def of_product(a: Values, q: Values, factors: Values) -> Values:
             sums = a @ q
             variance = sum_variance(np.square(a) @ np.square(q), sums, self.k) * np.square(factors)
             scaled = sums * factors
-            variance += np.square(ulp(scaled, self.dtype)) / 12 + np.square(eps32 * scaled) / 6
-            return np.asarray(np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny))
+            return deviation(variance + (np.square(ulp(scaled, self.dtype)) / 12 + np.square(eps32 * scaled) / 6))
 
-        return self._of_rows(inputs, rows, np.float32, deviation)
+        return self._of_rows(inputs, rows, np.float32, of_product)
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """The error `[len(rows), n]` of rounding the products of the scales of rows and of columns to bfloat16.
+        """The errors `[len(rows), n]` of rounding sums, sums with one scale, or products of scales to bfloat16.
 
-        It is about as large as the error of rounding the output once, so the tolerance lets it through. Empty without
-        row scales, and for float32, where the error is hundreds of deviations and the tolerance refuses it.
+        Each is about as large as the error of rounding the output once, so the tolerance lets it through. It is another
+        error, because scales are not powers of two. Without row scales only the sums are rounded by themselves. Empty
+        for float32, where each error is hundreds of deviations and the tolerance refuses it.
         """
-        if self.dtype == "float32" or not self._has_row_scales:
+        if self.dtype == "float32":
             return {}
-        error = _relative_error(inputs[_SCALES] * inputs[_ROW_SCALES][rows])
-        return {
-            "scales * row_scales": self._of_rows(inputs, rows, np.float32, lambda a, q, factors: (a @ q) * factors)
-            * error
+        sums = self._of_rows(inputs, rows, np.float32, lambda a, q, _: a @ q)
+        columns = inputs[_SCALES]
+        if not self._has_row_scales:
+            return {"the sums": sums * columns * _relative_error(sums)}
+        row_scales = inputs[_ROW_SCALES][rows]
+        rounded = {
+            "the sums": sums,
+            "the sums times scales": sums * columns,
+            "the sums times row_scales": sums * row_scales,
+            "scales * row_scales": columns * row_scales,
         }
+        scaled = sums * (columns * row_scales)
+        return {name: scaled * _relative_error(values) for name, values in rounded.items()}
 
     def factors(self) -> dict[str, Literal[0, 1]]:
         """The scales, which multiply whole columns (axis 0), and the row scales, which multiply whole rows (axis 1)."""
@@ -249,10 +250,10 @@ def _quantized(values: Values, axis: int, dtype: str) -> tuple[Values, Values]:
     return (np.rint(scaled) if dtype == "int8" else scaled).astype(_NARROW[dtype]), steps
 
 
-def _relative_error(scales: Values) -> Exact:
-    """The error of rounding each float32 scale to bfloat16, relative to the scale; 0 for scales of 0."""
-    exact = scales.astype(np.float64)
-    error: Exact = scales.astype(DTYPES["bfloat16"]).astype(np.float64) - exact
+def _relative_error(values: Values) -> Exact:
+    """The error of rounding each float32 number to bfloat16, relative to the number; 0 for numbers of 0."""
+    exact = values.astype(np.float64)
+    error: Exact = values.astype(DTYPES["bfloat16"]).astype(np.float64) - exact
     return np.divide(error, exact, out=np.zeros_like(exact), where=exact != 0)
 
 

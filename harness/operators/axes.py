@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any, ClassVar, Literal, TypeVar
 
-from harness.errors import UsageError
 from harness.operators.blocks import SHORTEST, sampled_rows, shortened
-from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.fields import require, require_member, require_sizes
 from harness.operators.outputs import fewest_rows
 from harness.operators.problem import Rows
+from harness.operators.rounding import DTYPES
 from harness.records import Statement, Work
 from harness.records.problem import Parameter
 
@@ -59,13 +59,12 @@ class Operator(ABC):
         require_sizes(
             self.operation, **{field.name: getattr(self, field.name) for field in fields(instance) if field.type is int}
         )
-        require_dtype(self.operation, instance.dtype)
+        require_member(self.operation, "dtype", instance.dtype, DTYPES)
         for name, stated in self._axes.items():
-            if stated.multiple and getattr(self, name) % getattr(self, stated.multiple):
-                got = ", ".join(f"{axis_name}={getattr(self, axis_name)}" for axis_name in (name, stated.multiple))
-                raise UsageError(
-                    "bad-problem", f"{self.operation}: expected {stated.multiple} to divide {name}, got {got}"
-                )
+            if divisor := stated.multiple:
+                whole, part = getattr(self, name), getattr(self, divisor)
+                words = f"expected {divisor} to divide {name}, got {name}={whole}, {divisor}={part}"
+                require(self.operation, whole % part == 0, words)
 
     def fill(self, **defaults: object) -> None:
         """Sets fields that are None to these defaults, during construction."""

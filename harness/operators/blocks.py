@@ -63,6 +63,16 @@ def spans(edges: Sequence[int]) -> Iterator[range]:
     return (range(start, stop) for start, stop in pairwise(edges))
 
 
+def around(part: range, length: int) -> tuple[range, range]:
+    """The positions of an axis before and after a part of it."""
+    return range(part.start), range(part.stop, length)
+
+
+def slices(length: int, size: int) -> Iterator[slice]:
+    """`length` cut into slices of `size`; the last slice may be shorter."""
+    return (slice(start, min(start + size, length)) for start in range(0, length, size))
+
+
 def empty_block(length: int, least: int, random: np.random.Generator, *, is_last: bool = True) -> range:
     """An aligned block of rows to be made zero: `least` rows, or 2, 4, 8 ... times as many, up to a quarter of all.
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import RatchetError
-from harness.operators.blocks import BLOCK
+from harness.operators.blocks import BLOCK, slices
+from harness.operators.exact import numpy_dtype
 from harness.operators.outputs import in_rows, row_count, spans
 from harness.operators.problem import Exact, Problem, Rows, Values
 from harness.operators.suite import Member, Suite
@@ -73,7 +73,7 @@ def weaknesses(problem: Problem) -> tuple[str, ...]:
         if not left:
             break
         inputs = small.make_inputs(family, _SEED)
-        right = errors(small, inputs, _nothing(small), rows)
+        right = errors(small, inputs, [np.zeros(output.shape) for output in small.statement().outputs], rows)
         left = {name: answer for name, answer in left.items() if passes(small, right, answer, inputs, rows)}
     return tuple(left)
 
@@ -96,12 +96,7 @@ def passes(problem: Problem, right: Sequence[Errors], answer: Answer, inputs: Se
 
 def rounded(values: NDArray[Any], dtype: str) -> Exact:
     """The values rounded to this dtype."""
-    rounded_values: Exact = values.astype(getattr(ml_dtypes, dtype, dtype)).astype(np.float64)
-    return rounded_values
-
-
-def _nothing(problem: Problem) -> list[Values]:
-    return [np.zeros(output.shape) for output in problem.statement().outputs]
+    return values.astype(numpy_dtype(dtype)).astype(np.float64)
 
 
 def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
@@ -113,8 +108,7 @@ def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
 
     def first_block(inputs: Sequence[Values], rows: Rows) -> Exact:
         right = problem.reference(inputs, rows)
-        repeated: Exact = np.resize(right[: min(BLOCK, len(right) // 2)], right.shape)
-        return repeated
+        return np.resize(right[: min(BLOCK, len(right) // 2)], right.shape)
 
     outputs = problem.statement().outputs
     yield "zeros", lambda inputs, rows: np.zeros_like(problem.reference(inputs, rows))
@@ -142,8 +136,7 @@ def _passed_on(place: int, count: int) -> Answer:
 def added_in_bfloat16(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """The product A B, rounded to bfloat16 after every 64 terms of a sum."""
     sums = np.zeros((len(a), b.shape[1]))
-    for start in range(0, len(b), _ADDED):
-        part = slice(start, start + _ADDED)
+    for part in slices(len(b), _ADDED):
         sums = rounded(sums + a[:, part].astype(np.float64) @ b[part].astype(np.float64), "bfloat16")
     return sums
 

@@ -4,7 +4,6 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from math import prod
 from typing import Any, ClassVar
 
@@ -22,7 +21,8 @@ from harness.operators.outputs import row_count, side_by_side, spans
 from harness.operators.probes import Part, Probe, Region, changed, probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES, ulp
-from harness.operators.space import DRAWN, RECIPE, generator, parsed
+from harness.operators.space import DRAWN, RECIPE, generator
+from harness.operators.wrong_parts import runs
 from harness.records import Array, Statement, Work
 
 # The number of runs from which the deviation of an element is estimated, to within a quarter. Among millions of
@@ -128,17 +128,9 @@ class Formula(Operator, textures.Textured):
         return (*self.timed, *textures.Textured.families(self, full), *alone)
 
     @property
-    def recipe_parts(self) -> int:
-        """One texture for each floating-point input."""
-        return len(self._floats)
-
-    @property
-    def _floats(self) -> list[Array]:
-        return [array for array in self.arrays()[0] if is_float(numpy_dtype(array.dtype))]
-
-    def recipe_in_words(self, recipe: str) -> str:
-        """The recipe's notable properties, in words for people."""
-        return parsed(recipe, textures.Recipe).in_words([array.name for array in self._floats])
+    def _textured_inputs(self) -> tuple[Array, ...]:
+        """The inputs of floats."""
+        return tuple(array for array in self.arrays()[0] if is_float(numpy_dtype(array.dtype)))
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> textures.Recipe:
         """As in `Textured`, but without terms that cancel, because the formula's products are unknown."""
@@ -173,21 +165,15 @@ class Formula(Operator, textures.Textured):
         Each input of floats is then put into its `domain`.
         """
         if family.startswith((DRAWN, RECIPE)):
-            recipe, random = parsed(self.recipe(family, seed), textures.Recipe), generator(family, seed)
-            if len(recipe.textures) != self.recipe_parts:
-                raise ValueError(f"expected a texture for each of {self.recipe_parts} inputs of floats, got {recipe}")
-            values = [
-                textures.build(texture, array.shape, random)
-                for texture, array in zip(recipe.textures, self._floats, strict=True)
-            ]
+            values, _, _ = self._textured(family, seed)
         else:
             if family not in self.timed:
                 self.require_family(family)
             random = generator(family, seed)
             values = []
-            for array in self._floats:
+            for array in self._textured_inputs:
                 values.append(self._drawn(array.shape, family, seed, random, values))
-        floats = dict(zip((array.name for array in self._floats), values, strict=True))
+        floats = dict(zip((array.name for array in self._textured_inputs), values, strict=True))
         tables, random = self._tables(family, seed), generator(f"integers of {family}", seed)
         return tuple(
             np.asarray(self.domain(array.name, floats[array.name])).astype(numpy_dtype(array.dtype))
@@ -317,21 +303,18 @@ class Formula(Operator, textures.Textured):
     def _deviations(self, inputs: Sequence[Values], runs: int = _RUNS) -> Exact:
         exact = self._once("reference", inputs, self._exact)
         squares = np.zeros_like(exact)
-        for run in range(runs if not self._is_all_exact else 0):
+        outputs = self.arrays()[1]
+        for run in range(0 if all(is_exact(self, output) for output in outputs) else runs):
             random = np.random.default_rng((run, runs))
             erring = [noisy(array, random) for array in self._typed(inputs, np.float64)]
             squares += np.square(self._outputs(erring, _rounded_once) - exact)
         deviations = np.zeros_like(exact)
-        for _, output, columns in spans(self.arrays()[1]):
+        for _, output, columns in spans(outputs):
             if not is_exact(self, output):
                 of_output = np.square(ulp(exact[:, columns], output.dtype)) / 12
                 deviations[:, columns] = np.sqrt(squares[:, columns] / runs + of_output)
                 np.maximum(deviations[:, columns], np.finfo(np.float32).tiny, out=deviations[:, columns])
         return deviations
-
-    @property
-    def _is_all_exact(self) -> bool:
-        return all(is_exact(self, output) for output in self.arrays()[1])
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Probes that each halve a block along one axis of an input of numbers; rows must move as in `reference`.
@@ -363,7 +346,7 @@ class Formula(Operator, textures.Textured):
         return [
             Part(rows=rows, columns=range(columns.start, columns.stop))
             for _, _, columns in spans(self.arrays()[1])
-            for rows in _runs(of_row(elements[:, columns], axis=1))
+            for rows in runs(of_row(elements[:, columns], axis=1))
         ]
 
     def controls(self) -> dict[str, Answer]:
@@ -416,9 +399,3 @@ def _plain(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
     first = random.integers(len(made)) if rows > 1 else random.integers(3, len(made))
     which = (np.arange(_PLAIN_ROWS) + first)[:, None] % len(made)
     return np.resize(np.choose(np.broadcast_to(which, size), made), shape)
-
-
-def _runs(chosen: NDArray[np.bool_]) -> list[range]:
-    """The unbroken ranges of rows that are chosen."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
-    return [range(start, stop) for start, stop in list(pairwise(edges.tolist()))[::2]]

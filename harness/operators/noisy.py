@@ -1,6 +1,6 @@
 """Numbers that err at random where float32 rounds, so that a computation run on them shows its rounding errors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class Noisy(np.ndarray):
             return exact
         values = np.asarray(exact)
         if ufunc is np.matmul:
-            variance = _variance_of_products(np.matmul, operands, values, operands[0].shape[-1])
+            variance = sum_variance(np.matmul(*map(np.square, operands)), values, max(1, operands[0].shape[-1]))
         elif ufunc is np.add and method in ("reduce", "accumulate", "reduceat"):
             terms = operands[0].size // max(1, values.size) if method == "reduce" else operands[0].shape[-1]
             variance = sum_variance(
@@ -92,13 +92,6 @@ def _err(values: NDArray[Any], deviation: NDArray[Any], random: np.random.Genera
     return noisy(values + np.where(np.isfinite(values), deviation, 0) * drawn, random)
 
 
-def _variance_of_products(
-    function: Callable[..., Any], operands: Sequence[Any], values: NDArray[Any], terms: int
-) -> NDArray[Any]:
-    """The variance of sums of products; `function` of the squared operands gives the sums of the squared products."""
-    return sum_variance(function(*(np.square(array) for array in operands)), values, max(1, terms))
-
-
 def _einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
     random = _random(operands)
     arrays = [_plain(array) for array in operands]
@@ -110,11 +103,8 @@ def _einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
         for axis, length in zip(term, array.shape, strict=True)
     }
     terms = int(np.prod([length for axis, length in sizes.items() if axis not in output], dtype=np.int64))
-
-    def computed(*squares: Any) -> Any:
-        return np.einsum(subscripts, *squares, **options)
-
-    return _err(values, np.sqrt(_variance_of_products(computed, arrays, values, terms)), random)
+    squares = np.einsum(subscripts, *map(np.square, arrays), **options)
+    return _err(values, np.sqrt(sum_variance(squares, values, max(1, terms))), random)
 
 
 def _cumsum(array: Any, axis: int | None = None) -> Any:

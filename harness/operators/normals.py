@@ -22,5 +22,4 @@ def normal(random: np.random.Generator, rows: int, columns: int) -> NDArray[np.f
     stretches: NDArray[Any] = np.lib.stride_tricks.sliding_window_view(pool, columns)
     # Rows begin at different places if there are enough places.
     places = random.choice(len(stretches), rows, replace=rows > len(stretches))
-    values: NDArray[np.float32] = stretches[places]
-    return values
+    return stretches[places]

@@ -116,10 +116,11 @@ def check_probe(
             verb = "should have moved, and did not" if must_move else "moved, and should not have"
             sentences.append(f"{_named(wrong, outputs)} {verb}")
             broken += int(np.count_nonzero(wrong))
-    dependence_check = _exact(outputs, probe.name, "dependence", broken, compared, mode=mode, seed=seed)
+    shape = outputs[0].shape
+    dependence_check = counted("dependence", broken, compared, shape, probe.name, mode, seed)
     if not sentences:
         return dependence_check, None
-    message = f"{probe.name} were changed: {'; '.join(sentences)} (shape {list(outputs[0].shape)}, seed {seed})"
+    message = f"{probe.name} were changed: {'; '.join(sentences)} (shape {list(shape)}, seed {seed})"
     detail = f"{broken} of {compared} compared elements; inputs: {probe.family}; look at index maps, masks and skips"
     return dependence_check, Failure(
         stage="correctness", kind="non-finite" if bad.any() else "wrong-dependence", message=message, detail=detail
@@ -138,7 +139,7 @@ def check_determinism(
     """The check that the same inputs gave the same bits twice; a Failure `not-deterministic` if they did not."""
     moved = _differs(first, again)
     broken = int(np.count_nonzero(moved))
-    determinism_check = _exact(outputs, f"{family} twice", "determinism", broken, moved.size, mode=mode, seed=seed)
+    determinism_check = counted("determinism", broken, moved.size, outputs[0].shape, f"{family} twice", mode, seed)
     if not broken:
         return determinism_check, None
     message = (
@@ -148,27 +149,27 @@ def check_determinism(
     return determinism_check, Failure(stage="correctness", kind="not-deterministic", message=message)
 
 
-def _exact(
-    outputs: Sequence[Array],
-    family: str,
-    criterion: Literal["dependence", "determinism"],
-    broken: int,
+def counted(
+    criterion: Literal["dependence", "determinism", "state", "exact"],
+    wrong: int,
     compared: int,
-    *,
+    shape: tuple[int, ...],
+    family: str,
     mode: Mode,
     seed: int,
 ) -> Check:
+    """The check of a criterion without a tolerance: it passes if none of the `compared` elements is wrong."""
     return Check(
         family=family,
         mode=mode,
-        shape=outputs[0].shape,
+        shape=shape,
         seed=seed,
         elements=compared,
         criterion=criterion,
-        error=float(broken),
+        error=float(wrong),
         honest_error=0.0,
         tolerance=0.0,
-        passed=not broken,
+        passed=not wrong,
     )
 
 

@@ -51,8 +51,11 @@ def product_deviation(a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[A
     of products of two float32 numbers is left out: it would add at most 1 / k of the sum's variance.
     """
     sums = a @ b
-    variance = sum_variance(np.square(a) @ np.square(b), sums, a.shape[1]) + np.square(ulp(sums, dtype)) / 12
-    # The result is zero only where everything is exactly zero.
+    return deviation(sum_variance(np.square(a) @ np.square(b), sums, a.shape[1]) + np.square(ulp(sums, dtype)) / 12)
+
+
+def deviation(variance: NDArray[Any]) -> NDArray[Any]:
+    """The standard deviations; float32's least normal number where everything, and so the variance, is exactly 0."""
     deviations: NDArray[Any] = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
     return deviations
 

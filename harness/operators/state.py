@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from harness.operators.outputs import in_rows
+from harness.operators.probes import counted
 from harness.operators.problem import Problem, Values
 from harness.operators.wrong_parts import wrong_parts
 from harness.records import Check, Failure, Mode, Statement
@@ -41,18 +42,7 @@ def check_state(
         word = np.dtype(f"u{expected.itemsize}")
         differs = in_rows(np.ascontiguousarray(expected).view(word) != np.ascontiguousarray(got).view(word))
         count = int(np.count_nonzero(differs))
-        check = Check(
-            family=family,
-            mode=mode,
-            shape=expected.shape,
-            seed=seed,
-            elements=differs.size,
-            criterion="state",
-            error=float(count),
-            honest_error=0.0,
-            tolerance=0.0,
-            passed=not count,
-        )
+        check = counted("state", count, differs.size, expected.shape, family, mode, seed)
         failure = None
         if count:
             first = tuple(int(index) for index in np.unravel_index(int(np.argmax(differs)), expected.shape))

@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.operators.blocks import BLOCK
+from harness.operators.blocks import BLOCK, slices
 from harness.operators.outputs import row_count
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import relative_rounding
@@ -55,16 +55,12 @@ def random_signs(count: int, seed: int) -> NDArray[np.float64]:
 def drawn_columns(count: int, seed: int) -> NDArray[np.int64]:
     """One random column of every 128, sorted; the columns depend only on the arguments."""
     starts = np.arange(0, count, BLOCK)
-    columns: NDArray[np.int64] = np.random.default_rng((seed, count, 1)).integers(
-        starts, np.minimum(starts + BLOCK, count)
-    )
-    return columns
+    return np.random.default_rng((seed, count, 1)).integers(starts, np.minimum(starts + BLOCK, count))
 
 
 def block_sums(values: NDArray[Any], size: int) -> NDArray[Any]:
     """The sums of blocks of `size` neighbouring columns: `[rows, blocks]`."""
-    sums: NDArray[Any] = np.add.reduceat(values, np.arange(0, values.shape[1], size), axis=1)
-    return sums
+    return np.add.reduceat(values, np.arange(0, values.shape[1], size), axis=1)
 
 
 def root_mean_square(off: NDArray[Any]) -> Exact:
@@ -90,8 +86,7 @@ def checksum_errors(
     checks, squares = [], []
     # The number of columns converted at a time, in whole blocks.
     width = max(1, _PART // max(k, 1) // BLOCK) * BLOCK
-    for start in range(0, n, width):
-        some = slice(start, start + width)
+    for some in slices(n, width):
         columns = b[:, some].astype(np.float64)
         columns *= signs[some] if scales is None else signs[some] * scales[0][0, some]
         checks.append(block_sums(columns, BLOCK))
@@ -99,9 +94,7 @@ def checksum_errors(
     check, square = (np.concatenate(parts, axis=1) for parts in (checks, squares))
     relative, relative32 = relative_rounding(dtype), relative_rounding("float32")
     off = np.empty(len(got))
-    height = max(1, _PART // max(k, n))
-    for start in range(0, len(got), height):
-        rows = slice(start, start + height)
+    for rows in slices(len(got), max(1, _PART // max(k, n))):
         a_rows, values = a[rows].astype(np.float64), got[rows].astype(np.float64)
         factors = 1.0 if scales is None else scales[1][rows].astype(np.float64)
         error = block_sums(values * signs, BLOCK) - a_rows @ check * factors

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.operators import space
 from harness.operators.blocks import borders
 from harness.operators.normals import normal
-from harness.records import Statement
+from harness.records import Array, Statement
 
 # Beyond these limits, sums overflow float32, or squares of the smallest numbers underflow.
 LIMITS = {
@@ -222,22 +222,27 @@ class Textured(space.Recipes):
         return draw(kind, self.recipe_parts, random)
 
     @property
+    def _textured_inputs(self) -> tuple[Array, ...]:
+        """The inputs that have a texture each."""
+        return self.statement().inputs
+
+    @property
     def recipe_parts(self) -> int:
-        """The number of textures: one for each input."""
-        return len(self.statement().inputs)
+        """The number of textures."""
+        return len(self._textured_inputs)
 
     def recipe_in_words(self, recipe: str) -> str:
         """The recipe's notable properties, in words for people."""
-        return space.parsed(recipe, Recipe).in_words([array.name for array in self.statement().inputs])
+        return space.parsed(recipe, Recipe).in_words([array.name for array in self._textured_inputs])
 
     def _textured(self, family: str, seed: int) -> tuple[list[NDArray[np.float32]], float, np.random.Generator]:
-        """The inputs of a recipe, float32, the share of terms that cancel, and the generator that draws their places.
+        """The inputs of a recipe, float32; the share of terms that cancel; the generator that draws these terms.
 
-        Raises ValueError if the recipe does not have one texture for each input.
+        Raises ValueError if the recipe does not have one texture for each of `_textured_inputs`.
         """
         recipe, random = space.parsed(self.recipe(family, seed), Recipe), space.generator(family, seed)
-        shapes = [array.shape for array in self.statement().inputs]
-        if len(recipe.textures) != len(shapes):
-            raise ValueError(f"expected a texture for each of {len(shapes)} inputs, got {len(recipe.textures)}")
-        made = [build(texture, shape, random) for texture, shape in zip(recipe.textures, shapes, strict=True)]
+        textured, textures = self._textured_inputs, recipe.textures
+        if len(textures) != len(textured):
+            raise ValueError(f"expected a texture for each of {len(textured)} inputs, got {len(textures)}")
+        made = [build(texture, array.shape, random) for texture, array in zip(textures, textured, strict=True)]
         return made, recipe.cancelled, random

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from harness.operators.exact import differing, is_exact, is_float, numpy_dtype
 from harness.operators.outputs import as_read, by_itself, element, in_rows, row_count, spans
+from harness.operators.probes import counted
 from harness.operators.problem import Exact, Problem, Rows, Values
 from harness.operators.rounding import relative_rounding
 from harness.operators.state import check_state
@@ -488,18 +489,7 @@ def _judge_exact(
 ) -> tuple[Check, Failure | None]:
     differs = output_errors.differs
     count = int(np.count_nonzero(differs))
-    check = Check(
-        family=family,
-        mode=mode,
-        shape=output.shape,
-        seed=seed,
-        elements=differs.size,
-        criterion="exact",
-        error=float(count),
-        honest_error=0.0,
-        tolerance=0.0,
-        passed=not count,
-    )
+    check = counted("exact", count, differs.size, output.shape, family, mode, seed)
     if not count:
         return check, None
     row, column = (int(i) for i in np.unravel_index(int(np.argmax(differs)), differs.shape))

@@ -43,18 +43,18 @@ def _parts(output: Array, rows: NDArray[np.int64], wrong: NDArray[np.bool_]) -> 
         bottom = top + 1
         while bottom < len(tiles) and np.array_equal(tiles[bottom], tiles[top]):
             bottom += 1
-        for left, right in _runs(tiles[top]):
-            columns = slice(left * _TILE_COLUMNS, right * _TILE_COLUMNS)
+        for run in runs(tiles[top]):
+            columns = slice(run.start * _TILE_COLUMNS, run.stop * _TILE_COLUMNS)
             down, across = np.nonzero(wrong[starts[top] : ends[bottom - 1], columns])
             first, last = (int(rows[starts[top] + edge]) for edge in (down.min(), down.max()))
             yield _named(output, first, last, columns.start + int(across.min()), columns.start + int(across.max()))
         top = bottom
 
 
-def _runs(marked: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """The first position of each unbroken run of marks, and the position after its last."""
-    edges = np.flatnonzero(np.diff(marked.astype(np.int8), prepend=0, append=0))
-    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+def runs(marked: NDArray[np.bool_]) -> Iterator[range]:
+    """The unbroken ranges of positions that are marked."""
+    edges = np.flatnonzero(np.diff(marked, prepend=False, append=False)).tolist()
+    return map(range, edges[::2], edges[1::2])
 
 
 def _named(output: Array, first: int, last: int, left: int, right: int) -> str:

@@ -178,7 +178,7 @@ def test_every_slot_is_compared() -> None:
     ("changes", "words"),
     [
         ({"kv_heads": 3}, "kv_heads to divide heads"),
-        ({"pages": 7}, "expected 8 pages or more"),
+        ({"pages": 7}, "expected pages of at least 8"),
         ({"tokens": 0}, "tokens"),
         ({"tokens": None, "update": True}, "update=True needs tokens"),
         ({"dtype": "int8"}, "dtype"),

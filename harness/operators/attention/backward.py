@@ -15,6 +15,7 @@ from harness.operators.attention import space as attention_space
 from harness.operators.attention import survey as attention_survey
 from harness.operators.attention.space import Field, Recipe
 from harness.operators.axes import Operator, axis
+from harness.operators.blocks import slices
 from harness.operators.controls import Answer
 from harness.operators.fields import require_flag, require_positive
 from harness.operators.probes import Probe
@@ -136,6 +137,7 @@ class AttentionBackward(Operator, Recipes):
         q = Array(name="q", shape=self._shape(self.heads), dtype=self.dtype)
         k = Array(name="k", shape=self._shape(self.kv_heads), dtype=self.dtype)
         lse = Array(name="lse", shape=q.shape[:-1], dtype="float32")
+        more = "a body is unrolled, or blocks do not fit the MXU and are split"
         return Statement(
             operation=self.operation,
             title=f"attention backward, {heads}, sequence {self.sequence}, head_dim {self.head_dim}, {words}",
@@ -146,13 +148,7 @@ class AttentionBackward(Operator, Recipes):
             work=self.work(),
             # A single kernel has five products; two kernels, for dq and for dk and dv, compute scores and do v^T twice.
             expected=(
-                ExpectedCount(
-                    counter="matmul",
-                    low=5,
-                    high=7,
-                    more="a body is unrolled, or blocks do not fit the MXU and are split",
-                    fewer="a product does not run on the MXU",
-                ),
+                ExpectedCount(counter="matmul", low=5, high=7, more=more, fewer="a product does not run on the MXU"),
                 ExpectedCount(counter="exp", low=1, high=2, more="a body is unrolled"),
                 ExpectedCount(counter="reduction", low=0, high=2, more="delta is summed again in every step"),
             ),
@@ -213,8 +209,7 @@ class AttentionBackward(Operator, Recipes):
         rows = max(1, _CHUNK_PAIRS // self.sequence)
         for head in range(self.heads):
             keys, values = (array[head // self._group].astype(np.float32) for array in (k, v))
-            for start in range(0, self.sequence, rows):
-                block = slice(start, start + rows)
+            for block in slices(self.sequence, rows):
                 scores = (q[head, block].astype(np.float32) @ keys.T) * np.float32(self.scale)
                 if self.causal:
                     scores[np.arange(self.sequence) > np.arange(self.sequence)[block, None]] = -np.inf
@@ -439,8 +434,8 @@ class AttentionBackward(Operator, Recipes):
         for kv_head in np.unique(kv_heads):
             arrays = [array.astype(dtype) for array in groups[kv_head]]
             every = np.flatnonzero(kv_heads == kv_head)
-            for start in range(0, len(every), chunk):
-                places = every[start : start + chunk]
+            for part in slices(len(every), chunk):
+                places = every[part]
                 yield places, positions[places], arrays
 
     def _groups(self, arrays: Sequence[Values]) -> Iterator[tuple[Values, ...]]:

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 
 from harness.operators.attention.inputs import COMPOSITE_PERIOD, empty_rows, even_rows
-from harness.operators.blocks import BLOCK, drawn_block, shifted_blocks, spans
+from harness.operators.blocks import BLOCK, around, drawn_block, shifted_blocks, spans
 from harness.operators.probes import Part, Probe, Region, parts_of_rows, probe
 
 _Q, _K, _V, _O, _LSE, _DO = range(6)
@@ -187,7 +187,7 @@ class _Drawn:
                 yield from self._parts(_DQ, range(first, some.stop, COMPOSITE_PERIOD), head)
 
     def _others_than(self, output: int, positions: range) -> Iterator[Part]:
-        for part in (range(positions.start), range(positions.stop, self._sequence)):
+        for part in around(positions, self._sequence):
             yield from self._parts(output, part)
 
     def _of_other_heads(self, heads: range | None = None) -> Iterator[Part]:
@@ -197,7 +197,7 @@ class _Drawn:
         for output, exempt in ((_DQ, queries), (_DK, keys), (_DV, keys)):
             beside, offset = self._beside(output)
             count = self._heads if output == _DQ else self._heads // self._group
-            for some in (range(exempt.start), range(exempt.stop, count)):
+            for some in around(exempt, count):
                 rows = range(some.start * self._sequence, some.stop * self._sequence)
                 yield from parts_of_rows(rows, range(offset, offset + self._head_dim), beside)
 

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import UsageError
 from harness.operators import group_sizes
 from harness.operators.attention import inputs as attention_inputs
 from harness.operators.attention import probes as attention_probes
@@ -18,7 +17,7 @@ from harness.operators.attention import survey as attention_survey
 from harness.operators.attention.rounding import KeyBlock, softmax
 from harness.operators.axes import Operator, axis
 from harness.operators.controls import FEWEST_TERMS, Answer, added_in_bfloat16, without_the_last
-from harness.operators.fields import require_positive, require_sizes
+from harness.operators.fields import require, require_positive, require_sizes
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES
@@ -78,41 +77,24 @@ class Attention(Operator, Recipes):
         self.fill(kv_heads=self.heads, kv_sequence=self.sequence)
         self.require_fields()
         self.fill(scale=1 / math.sqrt(self.head_dim))
-        if self.causal and self.kv_sequence < self.sequence:
-            raise UsageError(
-                "bad-problem",
-                "attention: causal is aligned at the end, so it needs kv_sequence >= sequence (else the first queries "
-                f"see no key), got sequence={self.sequence}, kv_sequence={self.kv_sequence}",
-            )
+        lengths = f"sequence={self.sequence}, kv_sequence={self.kv_sequence}"
+        is_aligned = not self.causal or self.kv_sequence >= self.sequence
+        words = f"causal needs kv_sequence >= sequence, got {lengths}: the first queries would see no key"
+        require("attention", is_aligned, words)
         require_positive("attention", "scale", self.scale)
         if self.soft_cap is not None:
             require_positive("attention", "soft_cap", self.soft_cap)
-        if self.window is not None:
-            self._require_window(self.window)
-        if self.segments is not None:
-            self._require_segments(self.segments)
-
-    def _require_window(self, window: int) -> None:
-        require_sizes("attention", window=window)
-        if not self.causal:
-            raise UsageError(
-                "bad-problem", f"attention: a window needs causal=True, got window={window} and causal=False"
-            )
-        if not _SMALLEST_WINDOW <= window < self.kv_sequence:
-            raise UsageError(
-                "bad-problem",
-                f"attention: expected a window of {_SMALLEST_WINDOW} keys or more and below "
-                f"kv_sequence={self.kv_sequence}, so that it hides some keys, got window={window}",
-            )
-
-    def _require_segments(self, segments: int) -> None:
-        require_sizes("attention", segments=segments)
-        if self.kv_sequence != self.sequence or segments > self.sequence:
-            raise UsageError(
-                "bad-problem",
-                f"attention: packed sequences need kv_sequence = sequence and no more segments than positions, got "
-                f"segments={segments}, sequence={self.sequence}, kv_sequence={self.kv_sequence}",
-            )
+        if (window := self.window) is not None:
+            require_sizes("attention", window=window)
+            require("attention", self.causal, f"a window needs causal=True, got window={window} and causal=False")
+            most = self.kv_sequence - 1
+            words = f"expected a window of {_SMALLEST_WINDOW} to {most} keys (kv_sequence - 1), got window={window}"
+            require("attention", _SMALLEST_WINDOW <= window <= most, words)
+        if (segments := self.segments) is not None:
+            require_sizes("attention", segments=segments)
+            words = "packed sequences need kv_sequence = sequence and no more segments than positions, got "
+            fits = self.kv_sequence == self.sequence and segments <= self.sequence
+            require("attention", fits, f"{words}segments={segments}, {lengths}")
 
     @property
     def pairs(self) -> int:
@@ -168,6 +150,8 @@ class Attention(Operator, Recipes):
         if self.segments is not None:
             ids = (Array(name="segment_ids", shape=self._ids_shape, dtype="int32", low=0, high=self.segments - 1),)
         key = Array(name="k", shape=self._shape(self.kv_heads, self.kv_sequence), dtype=self.dtype)
+        unrolled, split = "the body is unrolled, or ", "blocks do not fit the MXU and are split"
+        fewer = "QK^T or PV does not run on the MXU"
         return Statement(
             operation=self.operation,
             title=f"attention forward, {batch}{heads}, {length}, head_dim {self.head_dim}, {self.dtype}{mask}",
@@ -178,19 +162,9 @@ class Attention(Operator, Recipes):
             # The published expectations for one step of online softmax: Q K^T and P V; exp of the scores and of the
             # rescaling; row maximum and row sum.
             expected=(
-                ExpectedCount(
-                    counter="matmul",
-                    low=2,
-                    high=2,
-                    more="the body is unrolled, or blocks do not fit the MXU and are split",
-                    fewer="QK^T or PV does not run on the MXU",
-                ),
-                ExpectedCount(
-                    counter="exp", low=2, high=2, more="the body is unrolled, or exponentials are computed again"
-                ),
-                ExpectedCount(
-                    counter="reduction", low=2, high=4, more="the body is unrolled, or reductions run in stages"
-                ),
+                ExpectedCount(counter="matmul", low=2, high=2, more=f"{unrolled}{split}", fewer=fewer),
+                ExpectedCount(counter="exp", low=2, high=2, more=f"{unrolled}exponentials are computed again"),
+                ExpectedCount(counter="reduction", low=2, high=4, more=f"{unrolled}reductions run in stages"),
             ),
         )
 
@@ -264,19 +238,10 @@ class Attention(Operator, Recipes):
         return attention_probes.probes(self._sizes(ids), full, seed)
 
     def _sizes(self, ids: NDArray[np.int32] | None = None) -> attention_inputs.InputSizes:
-        return attention_inputs.InputSizes(
-            batch=self.batch,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            sequence=self.sequence,
-            kv_sequence=self.kv_sequence,
-            head_dim=self.head_dim,
-            causal=self.causal,
-            scale=self.scale,
-            window=self.window,
-            soft_cap=self.soft_cap,
-            ids=ids,
-        )
+        sizes = {
+            size.name: getattr(self, size.name) for size in fields(attention_inputs.InputSizes) if size.name != "ids"
+        }
+        return attention_inputs.InputSizes(**sizes, ids=ids)
 
     def shortest(self, name: str) -> int:
         """256, or the first longer length that exceeds the window."""

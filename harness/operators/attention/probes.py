@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness.operators.attention.inputs import COMPOSITE_PERIOD, InputSizes, even_rows
-from harness.operators.blocks import BLOCK, drawn_block, drawn_border, spans
+from harness.operators.blocks import BLOCK, around, drawn_block, drawn_border, spans
 from harness.operators.probes import Part, Probe, Region, probe
+from harness.operators.wrong_parts import runs
 
 # Weights of N(0, 1) inputs are within a factor of e^12 of each other, so a value this much larger moves every output
 # that reads it. A masked value moves nothing only if its weight is exactly 0. Sums over 2^40 such values are still
@@ -80,7 +81,8 @@ class _Drawn:
             for head in self._readers(kv_head):
                 seeing = self._seeing(kv_head, keys.start, keys.stop - 1)
                 moves += [Part(rows=rows, columns=columns) for rows in self._even(head, seeing, family)]
-                stays += [Part(rows=self._rows(head, blind), columns=columns) for blind in self._blind(seeing)]
+                blind = around(seeing, shape.sequence)
+                stays += [Part(rows=self._rows(head, positions), columns=columns) for positions in blind]
         name = f"values of key/value head {kv_head}, each block of {size} keys in columns of its own,"
         return probe(name, family, regions, moves, [*stays, *self._other_heads(self._readers(kv_head))])
 
@@ -93,7 +95,7 @@ class _Drawn:
             # A row that sees only a few of these keys may hardly move.
             well = self._seeing(kv_head, keys.stop - 1, (keys.start + keys.stop) // 2)
             moves.append(self._all_columns(self._rows(head, well)))
-            blind = self._blind(self._seeing(kv_head, keys.start, keys.stop - 1))
+            blind = around(self._seeing(kv_head, keys.start, keys.stop - 1), self._shape.sequence)
             stays += [self._all_columns(self._rows(head, positions)) for positions in blind]
         name = f"keys {keys.start} to {keys.stop - 1} of key/value head {kv_head}"
         region = self._region(_K, kv_head, keys, self._columns, -1.0)
@@ -114,18 +116,9 @@ class _Drawn:
         shape = self._shape
         middle = middle_of(shape.sequence, self._random)
         keys = range(middle + self._offset, shape.kv_sequence)
-        every = range(shape.batch * shape.kv_heads)
-        regions = [
-            self._region(array, head, keys, self._columns, factor)
-            for head in every
-            for array, factor in ((_K, DRAWN_TO), (_V, LOUD))
-        ]
-        heads = range(shape.batch * shape.heads)
         # A row that sees only one or two changed keys may give them hardly any weight, before and after.
         seeing = range(middle + ENOUGH_KEYS, shape.sequence)
-        moves = [self._all_columns(self._rows(head, seeing)) for head in heads]
-        stays = [self._all_columns(self._rows(head, range(middle))) for head in heads]
-        return probe(f"keys and values from {keys.start} on", "normal", regions, moves, stays)
+        return self._of_all_heads(f"keys and values from {keys.start} on", keys, seeing, range(middle))
 
     def past(self, window: int) -> Probe:
         """A probe of all keys and values that have left the window of the last queries."""
@@ -134,24 +127,25 @@ class _Drawn:
         last = max(1, shape.kv_sequence - window)
         borders = range(max(last // 4, self._offset + ENOUGH_KEYS), 3 * last // 4 + 1)
         keys = range(drawn_border(last, self._random, borders) if last > 1 else 1)
-        every = range(shape.batch * shape.kv_heads)
-        regions = [
-            self._region(array, head, keys, self._columns, factor)
-            for head in every
-            for array, factor in ((_K, DRAWN_TO), (_V, LOUD))
-        ]
-        heads = range(shape.batch * shape.heads)
         # These queries see only changed keys.
         inside = range(max(0, ENOUGH_KEYS - self._offset), keys.stop - self._offset)
         behind = range(keys.stop - 1 - self._offset + window, shape.sequence)
-        moves = [self._all_columns(self._rows(head, inside)) for head in heads]
-        stays = [self._all_columns(self._rows(head, behind)) for head in heads]
-        return probe(f"keys and values before {keys.stop}", "normal", regions, moves, stays)
+        return self._of_all_heads(f"keys and values before {keys.stop}", keys, inside, behind)
+
+    def _of_all_heads(self, name: str, keys: range, moving: range, staying: range) -> Probe:
+        """A probe of these keys and values of all heads, which moves and does not move the queries at these places."""
+        regions = [
+            self._region(array, head, keys, self._columns, factor)
+            for head in range(self._shape.batch * self._shape.kv_heads)
+            for array, factor in ((_K, DRAWN_TO), (_V, LOUD))
+        ]
+        heads = range(self._shape.batch * self._shape.heads)
+        moves, stays = ([self._all_columns(self._rows(head, places)) for head in heads] for places in (moving, staying))
+        return probe(name, "normal", regions, moves, stays)
 
     def _of_queries(self, head: int, rows: range, name: str) -> Probe:
         moves = [self._all_columns(self._rows(head, part)) for part in self._queries_with_keys(head, rows)]
-        before, after = range(rows.start), range(rows.stop, self._shape.sequence)
-        stays = [self._all_columns(self._rows(head, part)) for part in (before, after)]
+        stays = [self._all_columns(self._rows(head, part)) for part in around(rows, self._shape.sequence)]
         region = self._region(_Q, head, rows, self._columns, -1.0)
         return probe(name, "normal", [region], moves, [*stays, *self._other_heads(range(head, head + 1))])
 
@@ -179,13 +173,8 @@ class _Drawn:
         """The ranges of these queries of a head that see enough keys for the output to depend on the query."""
         first, end = self._shape.seen(np.arange(rows.start, rows.stop))
         entry = head // self._shape.heads
-        is_sighted = (end - first)[entry] >= ENOUGH_KEYS
-        edges = np.flatnonzero(np.diff(is_sighted, prepend=False, append=False)) + rows.start
-        yield from (range(start, stop) for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-    def _blind(self, seeing: range) -> tuple[range, range]:
-        """The positions of the queries before and after `seeing`."""
-        return range(seeing.start), range(seeing.stop, self._shape.sequence)
+        for run in runs((end - first)[entry] >= ENOUGH_KEYS):
+            yield range(rows.start + run.start, rows.start + run.stop)
 
     def _readers(self, kv_head: int) -> range:
         """The heads that read this key/value head, numbered through all batch entries."""
@@ -194,7 +183,7 @@ class _Drawn:
     def _other_heads(self, heads: range) -> Iterator[Part]:
         """All rows of all heads except these."""
         sequence, total = self._shape.sequence, self._shape.batch * self._shape.heads
-        for some in (range(heads.start), range(heads.stop, total)):
+        for some in around(heads, total):
             yield self._all_columns(range(some.start * sequence, some.stop * sequence))
 
     def _rows(self, head: int, positions: range) -> range:

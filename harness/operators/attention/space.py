@@ -417,8 +417,7 @@ def _directions(fields: tuple[Field, ...], d: int, random: np.random.Generator) 
 def _picked(random: np.random.Generator, fields: int, picks: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """`[batch, heads, sequence, fields]`: which fields each query takes part in."""
     order = random.random((*shape, fields)).argsort(axis=-1)
-    is_picked: NDArray[np.bool_] = order < picks
-    return is_picked
+    return order < picks
 
 
 def _course(field: Field, shape: tuple[int, int, int], random: np.random.Generator) -> NDArray[np.float32]:

@@ -6,13 +6,13 @@ the mean square of the keys. The estimate is right within a factor of a few; a w
 deviations.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.attention.rounding import KeyBlock
+from harness.operators.blocks import slices
 from harness.operators.outputs import side_by_side
 from harness.operators.problem import Exact, Values
 from harness.operators.rounding import drop_subnormal, relative_rounding
@@ -38,8 +38,7 @@ def checksums(values: NDArray[Any], seed: int) -> NDArray[np.float32]:
     flat, count = values.reshape(-1, columns), blocks.shape[1]
     sums = np.empty((len(flat), 2 * count), np.float32)
     # Summing 32 numbers in float32 errs far less than rounding to the dtype does. A single part fits into the cache.
-    for start in range(0, len(flat), _CHUNK_ROWS):
-        some = slice(start, start + _CHUNK_ROWS)
+    for some in slices(len(flat), _CHUNK_ROWS):
         part = flat[some].astype(np.float32)
         np.matmul(part, signed, out=sums[some, :count])
         np.matmul(np.square(part, out=part), blocks, out=sums[some, count:])
@@ -106,7 +105,7 @@ def gradient_errors(
     )
     signed = [np.zeros((len(array), count)) for array in (q, k, v)]
     squares = [np.zeros((len(array), count)) for array in (q, k, v)]
-    for at in _chunks(len(q), length):
+    for at in slices(len(q), max(1, _CHUNK_PAIRS // length)):
         end = int(positions[at].max()) + 1 if is_causal else length
         weights: NDArray[Any] = queries[at] @ k[:end].T
         weights -= lse[at, None]
@@ -131,8 +130,3 @@ def gradient_errors(
     errors_of = [sums[:, :count] - expected for sums, expected in zip(got, signed, strict=True)]
     variances = [sums[:, count:] + variance for sums, variance in zip(got, squares, strict=True)]
     return side_by_side(errors_of), side_by_side(variances)
-
-
-def _chunks(queries: int, keys: int) -> Iterator[slice]:
-    size = max(1, _CHUNK_PAIRS // keys)
-    return (slice(start, min(start + size, queries)) for start in range(0, queries, size))

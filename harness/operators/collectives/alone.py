@@ -7,16 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from harness.errors import UsageError
 from harness.operators import textures
 from harness.operators.axes import axis
-from harness.operators.blocks import drawn_block, turned
+from harness.operators.blocks import around, drawn_block, turned
 from harness.operators.collectives.over_chips import AXIS, OverChips, Split
 from harness.operators.controls import Answer, rounded
 from harness.operators.exact import ExactAnswers
+from harness.operators.fields import require_member
 from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
-from harness.operators.rounding import DTYPES, sum_variance
+from harness.operators.rounding import DTYPES, deviation, sum_variance
 from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
@@ -119,9 +119,9 @@ class _Collective(OverChips, textures.Textured):
         every, turned_rows = range(self.columns), drawn_block(self.rows, random)
         if len(self._shape) == 2:
             region = Region(array=0, ranges=(turned_rows, every), factor=-1.0)
-            stays = (range(turned_rows.start), range(turned_rows.stop, self.rows))
             name = f"rows {turned_rows.start} to {turned_rows.stop - 1} of x"
-            return (probe(name, family, [region], _parts([turned_rows], every), _parts(stays, every)),)
+            stays = _parts(around(turned_rows, self.rows), every)
+            return (probe(name, family, [region], _parts([turned_rows], every), stays),)
         # Different rows change on each chip, so one run tests all chips. The odd period changes rows of every kind.
         period = (self.chips + 1) | 1
         places = [int(place) for place in random.permutation(period)]
@@ -208,16 +208,15 @@ class AllGather(ExactAnswers, _Collective):
 
     def controls(self) -> dict[str, Answer]:
         """Wrong answers by name: shards in the wrong places, and a missing shard."""
-
-        def moved(inputs: Sequence[Values], rows: Rows) -> Exact:
-            return self.reference(inputs, (rows + self.rows // self.chips) % self.rows)
-
-        def own_twice(inputs: Sequence[Values], rows: Rows) -> Exact:
-            return self.reference(
-                inputs, np.where(rows < self.rows // self.chips, rows + self.rows // self.chips, rows)
-            )
-
-        return {"each shard in the place of the one before": moved, "the first shard left out": own_twice}
+        shard = self.rows // self.chips
+        return {
+            "each shard in the place of the one before": lambda inputs, rows: self.reference(
+                inputs, (rows + shard) % self.rows
+            ),
+            "the first shard left out": lambda inputs, rows: self.reference(
+                inputs, np.where(rows < shard, rows + shard, rows)
+            ),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,8 +231,7 @@ class _Reduction(_Collective):
     def require_fields(self) -> None:
         """Raises UsageError `bad-problem` if a size is invalid or not split evenly, or if dtype is not float32."""
         OverChips.require_fields(self)
-        if self.dtype != "float32":
-            raise UsageError("bad-problem", f"{self.operation}: expected dtype float32, got {self.dtype!r}")
+        require_member(self.operation, "dtype", self.dtype, ["float32"])
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -256,20 +254,10 @@ class _Reduction(_Collective):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]`: the standard deviation of a float32 sum of one term per chip, by `sum_variance`."""
         terms = inputs[0][:, rows].astype(np.float64)
-        variance = sum_variance(np.square(terms).sum(axis=0), terms.sum(axis=0), self.chips)
-        # The deviation would be zero only where all terms are zero.
-        deviations: Exact = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
-        return deviations
+        return deviation(sum_variance(np.square(terms).sum(axis=0), terms.sum(axis=0), self.chips))
 
     def controls(self) -> dict[str, Answer]:
         """Wrong answers by name: a term that is missing or counted twice, and sums that are not kept in float32."""
-
-        def without_the_last(inputs: Sequence[Values], rows: Rows) -> Exact:
-            return self.reference((inputs[0][:-1],), rows)
-
-        def first_twice(inputs: Sequence[Values], rows: Rows) -> Exact:
-            sums: Exact = self.reference(inputs, rows) + inputs[0][0, rows]
-            return sums
 
         def in_bfloat16(inputs: Sequence[Values], rows: Rows) -> Exact:
             sums = np.zeros((len(rows), self.columns))
@@ -278,8 +266,8 @@ class _Reduction(_Collective):
             return sums
 
         return {
-            "the last chip's term left out": without_the_last,
-            "the first chip's term added twice": first_twice,
+            "the last chip's term left out": lambda inputs, rows: self.reference((inputs[0][:-1],), rows),
+            "the first chip's term added twice": lambda inputs, rows: self.reference(inputs, rows) + inputs[0][0, rows],
             "sums sent in bfloat16": in_bfloat16,
         }
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.errors import UsageError
 from harness.operators.axes import Operator
+from harness.operators.fields import require
 from harness.records import Statement
 
 # The only axis of the mesh.
@@ -30,12 +30,8 @@ class OverChips(Operator):
             if axis is not None
         }
         uneven = [name for name, length in lengths.items() if length % self.chips]
-        if self.chips < 2 or uneven:
-            raise UsageError(
-                "bad-problem",
-                f"{self.operation}: expected 2 chips or more, which divide {', '.join(uneven or lengths)}, "
-                f"got {self.chips}",
-            )
+        words = f"expected 2 chips or more, which divide {', '.join(uneven or lengths)}, got {self.chips}"
+        require(self.operation, self.chips > 1 and not uneven, words)
 
     def over_chips(self, whole: Statement, splits: Sequence[Split]) -> Statement:
         """The statement `whole` over all chips: `splits` lists the splits of its inputs, then of its outputs."""

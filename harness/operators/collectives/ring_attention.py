@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from harness.errors import UsageError
 from harness.operators.attention.forward import Attention
 from harness.operators.collectives.over_chips import AXIS, OverChips
+from harness.operators.fields import require
 from harness.operators.rounding import DTYPES
 from harness.records import Statement, Work
 
@@ -23,8 +23,8 @@ class RingAttention(OverChips, Attention):
     def require_fields(self) -> None:
         """Raises UsageError `bad-problem` if a size is invalid or not split evenly, or if keys are hidden."""
         OverChips.require_fields(self)
-        if self.causal or self.window is not None or self.segments is not None:
-            raise UsageError("bad-problem", "ring_attention: expected neither causal, window nor segments")
+        is_plain = not self.causal and self.window is None and self.segments is None
+        require(self.operation, is_plain, "expected neither causal, window nor segments")
 
     def work(self) -> Work:
         """The useful work of one chip: its queries with all keys. It receives the other chips' keys and values."""

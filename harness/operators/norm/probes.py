@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.operators.blocks import blocks, drawn_block
+from harness.operators.blocks import around, blocks, drawn_block
 from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Rows, Values
 
@@ -62,25 +62,18 @@ class Drawn:
     def some_rows(self, name: str, array: int) -> Probe:
         """A probe of a block of rows of x or of the residual: exactly these rows of all outputs move."""
         rows = drawn_block(self.rows, self._random(1, array))
-        others = (range(rows.start), range(rows.stop, self.rows))
         moves = [Part(rows=rows, columns=block) for block in blocks(self._width, self._width)]
-        stays = [Part(rows=other, columns=range(self._width)) for other in others]
+        stays = [Part(rows=other, columns=range(self._width)) for other in around(rows, self.rows)]
         region = Region(array=array, ranges=(rows, range(self.columns)), factor=_TURNED)
         return probe(f"rows {rows.start} to {rows.stop - 1} of {name}", "normal", [region], moves, stays)
 
     def weights(self) -> Probe:
         """A probe of a block of weights: exactly these columns of y move, and h does not."""
         columns = drawn_block(self.columns, self._random(2))
-        others = (range(columns.start), range(columns.stop, self._width))
-        rows = range(self.rows)
+        rows, name = range(self.rows), f"weights {columns.start} to {columns.stop - 1}"
         region = Region(array=2 if self.residual else 1, ranges=(columns,), factor=_TURNED)
-        return probe(
-            f"weights {columns.start} to {columns.stop - 1}",
-            "normal",
-            [region],
-            [Part(rows=rows, columns=columns)],
-            [Part(rows=rows, columns=other) for other in others],
-        )
+        stays = [Part(rows=rows, columns=other) for other in around(columns, self._width)]
+        return probe(name, "normal", [region], [Part(rows=rows, columns=columns)], stays)
 
     @property
     def _width(self) -> int:

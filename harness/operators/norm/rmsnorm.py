@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from harness.operators import textures
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import BLOCK, turned
+from harness.operators.blocks import BLOCK, slices, turned
 from harness.operators.controls import FEWEST_TERMS, Answer, rounded
 from harness.operators.fields import require_flag, require_positive
 from harness.operators.norm import probes as rmsnorm_probes
 from harness.operators.normals import normal
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
-from harness.operators.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
+from harness.operators.rounding import DTYPES, SUM_TERMS, deviation, relative_rounding, ulp
 from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, ExpectedCount, Statement, Work
 
@@ -221,9 +221,7 @@ class RMSNorm(Operator, textures.Textured):
         summed = (relative32**2 * self.columns + relative_loss**2) / 4
         variance += np.square(y) * (3 * relative32**2 + eps32**2 / 3 + summed)
         of_h += np.square(relative32 * h)
-        # The result is zero only where everything is exactly zero.
-        deviations: Exact = np.maximum(np.sqrt(self._with_h(variance, of_h)), np.finfo(np.float32).tiny)
-        return deviations
+        return deviation(self._with_h(variance, of_h))
 
     def controls(self) -> dict[str, Answer]:
         """Wrong answers by name: rows not normalised or normalised by other sums, and parts of the formula left out."""
@@ -241,8 +239,8 @@ class RMSNorm(Operator, textures.Textured):
 
         def in_bfloat16(h: Exact) -> Exact:
             sums = np.zeros((len(h), 1))
-            for start in range(0, self.columns, BLOCK):
-                sums = rounded(sums + np.square(h[:, start : start + BLOCK]).sum(axis=1, keepdims=True), "bfloat16")
+            for block in slices(self.columns, BLOCK):
+                sums = rounded(sums + np.square(h[:, block]).sum(axis=1, keepdims=True), "bfloat16")
             return 1 / np.sqrt(sums / self.columns + self.eps)
 
         answers = {
@@ -264,9 +262,7 @@ class RMSNorm(Operator, textures.Textured):
         """`[rows]`: the largest error in each row, in relative roundings to dtype, by all elements in float32."""
         relative = np.float32(relative_rounding(self.dtype))
         off = np.empty(self.rows)
-        size = max(1, _PART // self.columns)
-        for start in range(0, self.rows, size):
-            rows = slice(start, start + size)
+        for rows in slices(self.rows, max(1, _PART // self.columns)):
             h = inputs[0][rows].astype(np.float32)
             if self.residual:
                 h += inputs[1][rows].astype(np.float32)

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import UsageError
 from harness.operators.attention import inputs as attention_inputs
 from harness.operators.attention import space as attention_space
 from harness.operators.attention.forward import Attention
 from harness.operators.axes import Operator, axis
 from harness.operators.blocks import sampled_rows
 from harness.operators.controls import Answer
-from harness.operators.fields import require_positive, require_sizes
+from harness.operators.fields import require, require_positive, require_sizes
 from harness.operators.paged import probes as paged_probes
 from harness.operators.paged import tables as paged_tables
 from harness.operators.paged.cache import Cache
@@ -99,22 +98,14 @@ class PagedAttention(Operator, Borrowed):
         require_sizes(self.operation, tokens=self.rows)
         self.require_fields()
         self.fill(scale=1 / math.sqrt(self.head_dim))
-        require_positive("paged_attention", "scale", self.scale)
-        if self.sums not in (None, "bfloat16") or (self.sums and self.dtype != "bfloat16"):
-            raise UsageError(
-                "bad-problem",
-                "paged_attention: expected sums to be None (float32), or bfloat16 if dtype is bfloat16, got "
-                f"{self.sums!r}",
-            )
-        if self.update and self.tokens is None:
-            raise UsageError("bad-problem", "paged_attention: update=True needs tokens, got none")
+        require_positive(self.operation, "scale", self.scale)
+        is_possible = self.sums is None or self.sums == self.dtype == "bfloat16"
+        words = "expected sums to be None (float32), or bfloat16 if dtype is bfloat16, got"
+        require(self.operation, is_possible, f"{words} {self.sums!r}")
+        require(self.operation, self.tokens or not self.update, "update=True needs tokens, got none")
         enough = self.sequences + -(-self.rows // self.page_size)
-        if self.pages < enough:
-            raise UsageError(
-                "bad-problem",
-                f"paged_attention: expected {enough} pages or more (one for each sequence, and those that the queries' "
-                f"own keys fill), got pages={self.pages}",
-            )
+        words = f"expected pages of at least {enough} (sequences + queries / page_size), got {self.pages}"
+        require(self.operation, self.pages >= enough, words)
 
     @property
     def rows(self) -> int:
@@ -180,6 +171,8 @@ class PagedAttention(Operator, Borrowed):
     def statement(self) -> Statement:
         """This problem in words and numbers."""
         q = Array(name="q", shape=(self.rows, self.heads, self.head_dim), dtype=self.dtype)
+        more, split = "heads or pages are unrolled", "blocks do not fit the MXU and are split"
+        fewer = "QK^T or PV does not run on the MXU"
         what = "decode" if self.tokens is None else f"{self.tokens} tokens of"
         heads = f"{self.heads} heads over {self.kv_heads} key/value head{'s' * (self.kv_heads > 1)}"
         return Statement(
@@ -193,15 +186,9 @@ class PagedAttention(Operator, Borrowed):
             updates=("kv_pages",) * self.update,
             work=self.work(),
             expected=(
-                ExpectedCount(
-                    counter="matmul",
-                    low=2,
-                    high=2,
-                    more="heads or pages are unrolled, or blocks do not fit the MXU and are split",
-                    fewer="QK^T or PV does not run on the MXU",
-                ),
-                ExpectedCount(counter="exp", low=2, high=3, more="heads or pages are unrolled"),
-                ExpectedCount(counter="reduction", low=2, high=4, more="heads or pages are unrolled"),
+                ExpectedCount(counter="matmul", low=2, high=2, more=f"{more}, or {split}", fewer=fewer),
+                ExpectedCount(counter="exp", low=2, high=3, more=more),
+                ExpectedCount(counter="reduction", low=2, high=4, more=more),
             ),
         )
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import UsageError
 from harness.operators.axes import axis
 from harness.operators.exact import numpy_dtype
+from harness.operators.fields import require
 from harness.operators.formula import Formula, Rounds
 from harness.operators.problem import Values
 from harness.records import Array, Statement, Work
@@ -38,12 +38,9 @@ class CacheRows(Formula):
     def require_fields(self) -> None:
         """Raises UsageError `bad-problem` if a size is invalid, or if there are more pieces than pages or new rows."""
         Formula.require_fields(self)
-        if self.pieces > min(self.pages, self.tokens):
-            raise UsageError(
-                "bad-problem",
-                f"cache_rows: expected pieces to be at most pages ({self.pages}) and at most new rows ({self.tokens}), "
-                f"got pieces={self.pieces}: each piece lies in a page of its own",
-            )
+        words = f"expected pieces to be at most pages ({self.pages}) and at most tokens ({self.tokens})"
+        fits = self.pieces <= min(self.pages, self.tokens)
+        require(self.operation, fits, f"{words}, got {self.pieces}: each piece lies in a page of its own")
 
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """NEW, SLICES, CACHE and COUNT [1]; Y as CACHE."""

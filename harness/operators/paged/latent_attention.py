@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import UsageError
+from harness.operators import group_sizes
 from harness.operators.axes import axis
-from harness.operators.fields import require_flag, require_positive
+from harness.operators.fields import require, require_flag, require_positive
 from harness.operators.formula import Formula, Rounds
 from harness.operators.paged.tables import share_pages
 from harness.operators.problem import Values
@@ -64,12 +64,9 @@ class LatentAttention(Formula):
             "pages_per_sequence": self.shortest("pages_per_sequence"),
         }
         for name, value in least.items():
-            if getattr(self, name) < value:
-                raise UsageError(
-                    "bad-problem", f"{self.operation}: expected {name} of at least {value}, got {getattr(self, name)}"
-                )
-        if self.page_size % 2:
-            raise UsageError("bad-problem", f"{self.operation}: expected an even page_size, got {self.page_size}")
+            got = getattr(self, name)
+            require(self.operation, got >= value, f"expected {name} of at least {value}, got {got}")
+        require(self.operation, self.page_size % 2 == 0, f"expected an even page_size, got {self.page_size}")
 
     @property
     def timed(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -170,8 +167,7 @@ class LatentAttention(Formula):
         if self.sequences < self.tokens:
             queries[-1] = most = self.tokens - self.sequences + 1
             if family == _EQUAL:
-                queries = np.diff(np.arange(self.sequences + 1) * self.tokens // self.sequences).astype(np.int32)
-                queries.sort()
+                queries = np.sort(group_sizes.equal(self.tokens, self.sequences))
             elif family not in self.timed:
                 queries, count = self._queries(most, random)
         lens = random.integers(longest // 2 if family in self.timed else 1, longest + 1, self.sequences)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from harness.operators.attention.inputs import COMPOSITE_PERIOD, even_rows
 from harness.operators.attention.probes import DRAWN_TO, ENOUGH_KEYS, LOUD, LOUDNESSES, middle_of
-from harness.operators.blocks import drawn_block, spans
+from harness.operators.blocks import around, drawn_block, spans
 from harness.operators.paged.cache import Cache, CacheSlots
 from harness.operators.paged.tables import Sequence as Paged
 from harness.operators.probes import Part, Probe, Region, probe
@@ -160,4 +160,4 @@ class _Drawn:
 
     def _other_tokens(self, tokens: range) -> list[Part]:
         """All rows of all tokens except these."""
-        return [self._all_heads(range(tokens.start)), self._all_heads(range(tokens.stop, self._tokens))]
+        return [self._all_heads(part) for part in around(tokens, self._tokens)]

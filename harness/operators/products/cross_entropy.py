@@ -1,6 +1,6 @@
 """Cross-entropy of a language model's last layer, product and loss in one: shapes, useful work, exact outputs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import borders, drawn_block, turned
+from harness.operators.blocks import borders, drawn_block, slices, turned
 from harness.operators.controls import Answer, rounded
 from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
 from harness.operators.products.matmul import Matmul
-from harness.operators.rounding import DTYPES, relative_rounding, sum_variance, ulp
+from harness.operators.rounding import DTYPES, deviation, relative_rounding, sum_variance, ulp
 from harness.operators.space import DRAWN, RECIPE, Borrowed, generator, recipe_generator
 from harness.operators.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
@@ -87,6 +87,7 @@ class CrossEntropy(Operator, Borrowed):
 
     def statement(self) -> Statement:
         """This problem in words and numbers."""
+        unrolled, fewer = "the body is unrolled, or ", "the product does not run on the MXU"
         return Statement(
             operation=self.operation,
             title=f"cross-entropy of {self.tokens} tokens, model {self.model}, {self.vocabulary} words, {self.dtype}",
@@ -100,15 +101,9 @@ class CrossEntropy(Operator, Borrowed):
             work=self.work(),
             expected=(
                 ExpectedCount(
-                    counter="matmul",
-                    low=1,
-                    high=1,
-                    more="the body is unrolled, or logits are computed twice",
-                    fewer="the product does not run on the MXU",
+                    counter="matmul", low=1, high=1, more=f"{unrolled}logits are computed twice", fewer=fewer
                 ),
-                ExpectedCount(
-                    counter="exp", low=1, high=2, more="the body is unrolled, or exponentials are computed again"
-                ),
+                ExpectedCount(counter="exp", low=1, high=2, more=f"{unrolled}exponentials are computed again"),
                 ExpectedCount(counter="reduction", low=2, high=3, more="sums are staged"),
             ),
         )
@@ -219,7 +214,7 @@ class CrossEntropy(Operator, Borrowed):
         x[deep] += (depths / square * common).astype(np.float32)
         rising = common * random.choice(np.array([-1, 1], np.float32), self.model)
         heights = np.linspace(0, 1, self.vocabulary, dtype=np.float32)
-        for columns in self._spans():
+        for columns in slices(self.vocabulary, _COLUMNS):
             w[:, columns] += rising[:, None] * heights[columns]
         x[np.flatnonzero(kinds == "rising")] += np.float32(_RISING / square) * rising
 
@@ -264,7 +259,7 @@ class CrossEntropy(Operator, Borrowed):
         x = inputs[_X][rows].astype(np.float32)
         squares = np.square(x)
         logits, variances = (np.empty((len(rows), self.vocabulary)) for _ in range(2))
-        for columns in self._spans():
+        for columns in slices(self.vocabulary, _COLUMNS):
             w = inputs[_W][:, columns].astype(np.float32)
             logits[:, columns] = sums = x @ w
             variances[:, columns] = sum_variance(squares @ np.square(w), sums, self.model)
@@ -284,9 +279,7 @@ class CrossEntropy(Operator, Borrowed):
         losses = largest + logarithm - np.take_along_axis(logits, labels, axis=1)
         variance += relative32**2 * (np.square(logarithm) + np.square(largest) + np.square(largest + logarithm))
         variance += np.square(ulp(losses, "float32")) / 12
-        # The result is zero only where everything is exactly zero.
-        deviations: Exact = np.maximum(np.sqrt(np.maximum(variance, 0)), np.finfo(np.float32).tiny)
-        return deviations
+        return deviation(np.maximum(variance, 0))
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[tokens]`: the error of each row, relative to 1 + the loss, by all losses in float32.
@@ -301,14 +294,6 @@ class CrossEntropy(Operator, Borrowed):
         """Wrong answers by name: words, the label or part of a sum left out; logits or exponentials rounded."""
         last = max(1, self.vocabulary // 8)
 
-        def fewer(inputs: Sequence[Values], rows: Rows) -> Exact:
-            x, w, labels = inputs
-            return self._losses((x, w, labels), rows, np.float64, words=self.vocabulary - last)
-
-        def shifted(inputs: Sequence[Values], rows: Rows) -> Exact:
-            x, w, labels = inputs
-            return self.reference((x, w, np.roll(labels, 1, axis=0)), rows)
-
         def part(inputs: Sequence[Values], rows: Rows) -> Exact:
             x, w, labels = inputs
             kept = self.model - max(1, self.model // 8)
@@ -318,16 +303,19 @@ class CrossEntropy(Operator, Borrowed):
             def change(values: NDArray[Any], name: str) -> NDArray[Any]:
                 return rounded(values, dtype) if name == what else values
 
-            return lambda inputs, rows: self._losses(inputs, rows, np.float64, change=change)
+            return without(change=change)
+
+        def without(**parts: Any) -> Answer:
+            return lambda inputs, rows: self._losses(inputs, rows, np.float64, **parts)
 
         answers: dict[str, Answer] = {
-            "the last eighth of the words left out of the sum": fewer,
-            "words 9 below the largest left out": lambda inputs, rows: self._losses(
-                inputs, rows, np.float64, least=-9.0
+            "the last eighth of the words left out of the sum": without(words=self.vocabulary - last),
+            "words 9 below the largest left out": without(least=-9.0),
+            "the label of the token before": lambda inputs, rows: self.reference(
+                (*inputs[:_LABELS], np.roll(inputs[_LABELS], 1, axis=0)), rows
             ),
-            "the label of the token before": shifted,
             "the last part of a sum left out": part,
-            "the label's logit left out": lambda inputs, rows: self._losses(inputs, rows, np.float64, label=False),
+            "the label's logit left out": without(label=False),
             **{
                 f"{what} rounded to bfloat16": coarse(what, "bfloat16")
                 for what in ("differences from the largest logit", "exponentials", "sums of exponentials")
@@ -357,7 +345,7 @@ class CrossEntropy(Operator, Borrowed):
         x, labels = inputs[_X][rows].astype(dtype), inputs[_LABELS][rows]
         largest = np.full((len(rows), 1), -np.inf, dtype=dtype)
         total, of_label = (np.zeros((len(rows), 1), dtype=dtype) for _ in range(2))
-        for columns in self._spans():
+        for columns in slices(self.vocabulary, _COLUMNS):
             logits = change(x @ inputs[_W][:, columns].astype(dtype), "logits")
             place = labels - columns.start
             is_here = (place >= 0) & (place < logits.shape[1])
@@ -373,8 +361,4 @@ class CrossEntropy(Operator, Borrowed):
             total = total * np.exp(largest - higher) + terms.sum(axis=1, keepdims=True)
             total = change(total, "sums of exponentials")
             largest = higher
-        losses: Exact = (largest + np.log(total) - (of_label if label else 0)).astype(np.float64)
-        return losses
-
-    def _spans(self) -> Iterator[slice]:
-        return (slice(start, min(start + _COLUMNS, self.vocabulary)) for start in range(0, self.vocabulary, _COLUMNS))
+        return (largest + np.log(total) - (of_label if label else 0)).astype(np.float64)

@@ -1,7 +1,7 @@
 """Grouped matrix product (ragged dot): rows of each group times that group's matrix; shapes, work, exact outputs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.operators import group_sizes, space
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import spans, turned
+from harness.operators.blocks import around, spans, turned
 from harness.operators.controls import FEWEST_TERMS, Answer, added_in_bfloat16, without_the_last
 from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
@@ -141,21 +141,23 @@ class GroupedMatmul(Operator, space.Borrowed):
 
     def _own_matrix(self, family: str, seed: int) -> Probe:
         """A probe that negates different columns of each group's matrix: the group's rows move in these only."""
-        sizes = self._group_sizes(family, seed)
-        count = min(self.groups, self.n)
-        columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
-        # Neighbouring groups have different columns, in an order that a kernel cannot foresee.
-        order = np.random.default_rng((seed, count)).permutation(count)
         regions, moves, stays = [], [], []
-        for group, rows in enumerate(spans([0, *np.cumsum(sizes).tolist()])):
-            group_columns = columns[order[group % count]]
-            regions.append(
-                Region(array=_RHS, ranges=(range(group, group + 1), range(self.k), group_columns), factor=-1.0)
-            )
-            others = (range(group_columns.start), range(group_columns.stop, self.n))
-            moves.append(Part(rows=rows, columns=group_columns))
+        for group, rows, columns, others in self._columns_of_groups(family, seed):
+            ranges = (range(group, group + 1), range(self.k), columns)
+            regions.append(Region(array=_RHS, ranges=ranges, factor=-1.0))
+            moves.append(Part(rows=rows, columns=columns))
             stays += [Part(rows=rows, columns=other) for other in others]
         return probe("matrices of all groups, each in columns of its own,", family, regions, moves, stays)
+
+    def _columns_of_groups(self, family: str, seed: int) -> Iterator[tuple[int, range, range, tuple[range, range]]]:
+        """Yields each group, its rows, some columns of OUT for the group, and all other columns."""
+        count = min(self.groups, self.n)
+        blocks = tuple(spans([part * self.n // count for part in range(count + 1)]))
+        # Neighbouring groups have different columns, in an order that a kernel cannot foresee.
+        order = np.random.default_rng((seed, count)).permutation(count)
+        for group, rows in enumerate(spans([0, *np.cumsum(self._group_sizes(family, seed)).tolist()])):
+            columns = blocks[order[group % count]]
+            yield group, rows, columns, around(columns, self.n)
 
     def border_rows(self, inputs: Sequence[Values]) -> Rows:
         """The first and last row of each group that has rows."""

@@ -112,20 +112,14 @@ class GroupedMatmulTransposed(GroupedMatmul):
 
     def _own_rows(self, family: str, seed: int) -> Probe:
         """A probe that negates different columns of each group's rows of RHS: its matrix moves in these only."""
-        count = min(self.groups, self.n)
-        columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
-        # Neighbouring groups have different columns, in an order that a kernel cannot foresee.
-        order = np.random.default_rng((seed, count)).permutation(count)
         regions, moves, stays = [], [], []
-        for group, rows in enumerate(spans([0, *np.cumsum(self._group_sizes(family, seed)).tolist()])):
-            group_columns = columns[order[group % count]]
-            others = (range(group_columns.start), range(group_columns.stop, self.n))
+        for group, rows, columns, others in self._columns_of_groups(family, seed):
             stays += [self._part(group, range(self.k), other) for other in others]
             if rows:
-                regions.append(Region(array=_RHS, ranges=(rows, group_columns), factor=_TURNED))
-                moves.append(self._part(group, range(self.k), group_columns))
+                regions.append(Region(array=_RHS, ranges=(rows, columns), factor=_TURNED))
+                moves.append(self._part(group, range(self.k), columns))
             else:
-                stays.append(self._part(group, range(self.k), group_columns))
+                stays.append(self._part(group, range(self.k), columns))
         return probe("rows of all groups in rhs, each in columns of its own,", family, regions, moves, stays)
 
     def _part(self, group: int, rows: range, columns: range | None = None) -> Part:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.operators import textures
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import borders, turned
+from harness.operators.blocks import borders, slices, turned
 from harness.operators.controls import FEWEST_TERMS, Answer, added_in_bfloat16, rounded, without_the_last
 from harness.operators.normals import normal
 from harness.operators.probes import Probe
@@ -35,14 +35,9 @@ _COLUMNS = 1024
 
 def expected(what: str) -> tuple[ExpectedCount, ...]:
     """The expected counts of an operation, called `what`, that is one matrix product and nothing else."""
+    more = "the body is unrolled, or blocks do not fit the MXU and are split"
     return (
-        ExpectedCount(
-            counter="matmul",
-            low=1,
-            high=1,
-            more="the body is unrolled, or blocks do not fit the MXU and are split",
-            fewer="the product does not run on the MXU",
-        ),
+        ExpectedCount(counter="matmul", low=1, high=1, more=more, fewer="the product does not run on the MXU"),
         ExpectedCount(counter="exp", low=0, high=0, more=f"not part of a {what}"),
         ExpectedCount(counter="reduction", low=0, high=0, more=f"not part of a {what}: the MXU accumulates"),
     )
@@ -185,7 +180,6 @@ class Matmul(Operator, textures.Textured):
         a, b = inputs
         some = a[rows].astype(dtype)
         result = np.empty((len(rows), self.n))
-        for start in range(0, self.n, _COLUMNS):
-            columns = slice(start, start + _COLUMNS)
+        for columns in slices(self.n, _COLUMNS):
             result[:, columns] = function(some, b[:, columns].astype(dtype))
         return result

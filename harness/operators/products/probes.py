@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.operators.blocks import BLOCK, blocks, drawn_block, shifted_blocks, spans
+from harness.operators.blocks import BLOCK, around, blocks, drawn_block, shifted_blocks, spans
 from harness.operators.probes import Part, Probe, Region, probe
 
 # A change of sign keeps every magnitude: kernels may branch on magnitudes.
@@ -62,8 +62,7 @@ class Drawn:
         """A probe of a block of rows of the input: exactly these rows of the output move."""
         rows = drawn_block(self.rows, self._random(array, self.rows))
         region = Region(array=array, ranges=(rows, range(length)), factor=_TURNED)
-        others = (range(rows.start), range(rows.stop, self.rows))
-        stays = [Part(rows=other, columns=range(self.columns)) for other in others]
+        stays = [Part(rows=other, columns=range(self.columns)) for other in around(rows, self.rows)]
         named = f"rows {rows.start} to {rows.stop - 1} of {name}"
         return probe(named, "normal", [region], self._everywhere(rows), stays)
 
@@ -71,9 +70,9 @@ class Drawn:
         """A probe of a block of columns of the input: exactly these columns of the output move."""
         columns = drawn_block(self.columns, self._random(array, self.columns))
         region = Region(array=array, ranges=(range(length), columns), factor=_TURNED)
-        some = (columns, range(columns.start), range(columns.stop, self.columns))
-        moves, *stays = (Part(rows=range(self.rows), columns=column_range) for column_range in some)
-        return probe(f"columns {columns.start} to {columns.stop - 1} of {name}", "normal", [region], [moves], stays)
+        moves = [Part(rows=range(self.rows), columns=columns)]
+        stays = [Part(rows=range(self.rows), columns=other) for other in around(columns, self.columns)]
+        return probe(f"columns {columns.start} to {columns.stop - 1} of {name}", "normal", [region], moves, stays)
 
     def parts(self, name: str, array: int, length: int) -> Probe:
         """A probe of every part of the axis that a last product sums over, each in different columns."""

@@ -1,6 +1,6 @@
 """Gated linear unit with SiLU, Y = silu(X Wg) * (X Wu), optionally times Wd: shapes, useful work, exact outputs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from harness.operators import textures
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import BLOCK, turned
+from harness.operators.blocks import BLOCK, slices, turned
 from harness.operators.controls import Answer
 from harness.operators.fields import require_flag
 from harness.operators.normals import normal
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
-from harness.operators.rounding import DTYPES, relative_rounding, sum_variance, ulp
+from harness.operators.rounding import DTYPES, deviation, relative_rounding, sum_variance, ulp
 from harness.operators.space import DRAWN, RECIPE, generator
 from harness.operators.survey import block_sums, drawn_columns, random_signs, root_mean_square
 from harness.records import Array, ExpectedCount, Statement, Work
@@ -80,6 +80,8 @@ class SwiGLU(Operator, textures.Textured):
         """This problem in words and numbers."""
         products = 3 if self.down else 2
         words = "(silu(X Wg) * (X Wu)) Wd" if self.down else "silu(X Wg) * (X Wu)"
+        more, fewer = "blocks do not fit the MXU and are split", "a product does not run on the MXU"
+        more = f"the body is unrolled, or {more}"
         weight = Array(name="w_gate", shape=(self.model, self.hidden), dtype=self.dtype)
         inputs = (
             Array(name="x", shape=(self.tokens, self.model), dtype=self.dtype),
@@ -95,13 +97,7 @@ class SwiGLU(Operator, textures.Textured):
             outputs=(Array(name="y", shape=(self.tokens, self.columns), dtype=self.dtype),),
             work=self.work(),
             expected=(
-                ExpectedCount(
-                    counter="matmul",
-                    low=products,
-                    high=products,
-                    more="the body is unrolled, or blocks do not fit the MXU and are split",
-                    fewer="a product does not run on the MXU",
-                ),
+                ExpectedCount(counter="matmul", low=products, high=products, more=more, fewer=fewer),
                 ExpectedCount(counter="exp", low=1, high=1, more="the body is unrolled, or gates are computed again"),
                 ExpectedCount(counter="reduction", low=0, high=0, more="not part of a product: the MXU accumulates"),
             ),
@@ -157,22 +153,15 @@ class SwiGLU(Operator, textures.Textured):
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]` float64: the formula in float64, from the rounded inputs."""
-
-        def hidden(gate: Exact, up: Exact) -> Exact:
-            hidden_values: Exact = gate * _sigmoid(gate) * up
-            return hidden_values
-
-        return self._computed(inputs, rows, np.float64, hidden)
+        return self._computed(inputs, rows, np.float64, lambda gate, up: gate * _sigmoid(gate) * up)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]` float64: all in float32, hidden values before Wd and the output rounded to dtype."""
         dtype = DTYPES[self.dtype]
-
-        def hidden(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:
-            hidden_values: NDArray[Any] = (gate * _sigmoid(gate) * up).astype(dtype).astype(np.float32)
-            return hidden_values
-
-        return self._computed(inputs, rows, np.float32, hidden).astype(dtype).astype(np.float64)
+        outputs = self._computed(
+            inputs, rows, np.float32, lambda gate, up: (gate * _sigmoid(gate) * up).astype(dtype).astype(np.float32)
+        )
+        return outputs.astype(dtype).astype(np.float64)
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]`: standard deviation of the output if every honest rounding were random.
@@ -190,7 +179,7 @@ class SwiGLU(Operator, textures.Textured):
         x = inputs[0][rows].astype(np.float32)
         squares = np.square(x)
         variance, sums, products = (np.zeros((len(rows), self.columns)) for _ in range(3))
-        for columns in self._spans():
+        for columns in slices(self.hidden, _COLUMNS):
             gate_weight, up_weight = (weight[:, columns].astype(np.float32) for weight in inputs[1:3])
             # In float64 from here on: squares of tiny numbers underflow float32.
             gate, up = ((x @ weight).astype(np.float64) for weight in (gate_weight, up_weight))
@@ -215,8 +204,7 @@ class SwiGLU(Operator, textures.Textured):
             products += np.square(hidden) @ np.square(down)
         if self.down:
             variance += sum_variance(products, sums, self.hidden) + np.square(ulp(sums, self.dtype)) / 12
-        # The result is zero only where everything is exactly zero.
-        return np.maximum(np.sqrt(variance), tiny)
+        return deviation(variance)
 
     def controls(self) -> dict[str, Answer]:
         """Wrong answers by name: a product or the sigmoid left out, or another activation."""
@@ -252,8 +240,8 @@ class SwiGLU(Operator, textures.Textured):
         checks = block_sums(down * signs, BLOCK)
         squares = block_sums(np.square(down), BLOCK)
         off = np.empty(self.tokens)
-        for start in range(0, self.tokens, _COLUMNS):
-            chunk = rows[start : start + _COLUMNS]
+        for part_of_rows in slices(self.tokens, _COLUMNS):
+            chunk = rows[part_of_rows]
             hidden, got = whole.honest(inputs[:3], chunk), outputs[0][chunk].astype(np.float64)
             variance = np.square(hidden) @ squares + block_sums(np.square(got), BLOCK)
             error = block_sums(got * signs, BLOCK) - hidden @ checks
@@ -290,7 +278,7 @@ class SwiGLU(Operator, textures.Textured):
         """The output in `dtype`, some hidden columns at a time; `hidden(gate, up)` are their values."""
         x = inputs[0][rows].astype(dtype)
         result = np.zeros((len(rows), self.columns), dtype=dtype)
-        for columns in self._spans():
+        for columns in slices(self.hidden, _COLUMNS):
             gate, up = (x @ weight[:, columns].astype(dtype) for weight in inputs[1:3])
             values = hidden(gate, up)
             if self.down:
@@ -298,9 +286,6 @@ class SwiGLU(Operator, textures.Textured):
             else:
                 result[:, columns] = values
         return result
-
-    def _spans(self) -> Iterator[slice]:
-        return (slice(start, min(start + _COLUMNS, self.hidden)) for start in range(0, self.hidden, _COLUMNS))
 
 
 def _sigmoid(values: NDArray[Any]) -> NDArray[Any]:

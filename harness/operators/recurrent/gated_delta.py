@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import UsageError
 from harness.operators.axes import axis
 from harness.operators.blocks import empty_block
+from harness.operators.fields import require_member
 from harness.operators.formula import Formula, Rounds
 from harness.operators.problem import Values
 from harness.operators.space import generator
@@ -51,8 +51,7 @@ class GatedDelta(Formula):
 
     def require_fields(self) -> None:
         """Raises UsageError `bad-problem` if the kind or a size is invalid."""
-        if self.kind not in _GATES:
-            raise UsageError("bad-problem", f"gated_delta: expected kind {' or '.join(_GATES)}, got {self.kind!r}")
+        require_member("gated_delta", "kind", self.kind, _GATES)
         Formula.require_fields(self)
 
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

@@ -7,13 +7,13 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import UsageError
 from harness.operators import textures
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import drawn_block
+from harness.operators.blocks import around, drawn_block
 from harness.operators.blocks import turned as begun_anywhere
 from harness.operators.controls import Answer
 from harness.operators.exact import ExactAnswers
+from harness.operators.fields import require
 from harness.operators.normals import normal
 from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
@@ -58,8 +58,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
     def __post_init__(self) -> None:
         """Raises UsageError if the fields do not describe a problem."""
         self.require_fields()
-        if self.k > self.columns:
-            raise UsageError("bad-problem", f"top_k: expected k of at most {self.columns} columns, got {self.k}")
+        require("top_k", self.k <= self.columns, f"expected k of at most {self.columns} columns, got {self.k}")
 
     def work(self) -> Work:
         """One comparison for each element, the fewest that suffice; x is read and both outputs are written once."""
@@ -130,8 +129,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         signs = random.choice([-1, 1], (rows, self.columns))
         signs = np.where(random.random((rows, 1)) < _BOTH_SIGNS, signs, signs[:, :1])
         sizes = np.exp2(random.integers(-_WIDE, _WIDE, (rows, 1), endpoint=True))
-        neighbours: NDArray[np.float32] = (signs * sizes * (1 + places / steps)).astype(np.float32)
-        return neighbours
+        return (signs * sizes * (1 + places / steps)).astype(np.float32)
 
     def _almost_least(self) -> tuple[float, ...]:
         """The number above the least of dtype and, if dtype is float32, the least of bfloat16."""
@@ -160,12 +158,11 @@ class TopK(Operator, ExactAnswers, textures.Textured):
             for row, column in zip(loud, order[loud.start :: loud.step].tolist(), strict=True)
             if x[row, column]
         ]
-        moved = [region.ranges[0] for region in regions]
-        moves = [Part(rows=rows, columns=range(1)) for rows in moved]
-        stays = [Part(rows=range(row, row + 1), columns=range(2 * self.k)) for row in range(1, self.rows, 2)]
         every = range(2 * self.k)
+        moves = [Part(rows=region.ranges[0], columns=range(1)) for region in regions]
+        stays = [Part(rows=range(row, row + 1), columns=every) for row in range(1, self.rows, 2)]
         turned = drawn_block(self.rows, random)
-        others = [Part(rows=rows, columns=every) for rows in (range(turned.start), range(turned.stop, self.rows))]
+        others = [Part(rows=rows, columns=every) for rows in around(turned, self.rows)]
         region = Region(array=0, ranges=(turned, range(self.columns)), factor=-1.0)
         name = f"rows {turned.start} to {turned.stop - 1} of x"
         return (

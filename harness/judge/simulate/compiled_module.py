@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from harness.dumps.llo import ModuleDump, Schedule
 from harness.hardware import chip, why_not_several
-from harness.hlo.module import Computation
 from harness.hlo.shapes import Array, Tuple
 from harness.judge.simulate.compiled import Program
 from harness.judge.simulate.machine import Machine
@@ -50,46 +49,31 @@ def compile_module(
     """The top-level program and all programs that it calls, compiled.
 
     The programs run on `machine` and on all machines with the same number of branch slots. If `traced`, the programs
-    report every stretch to the memory's trace. XLA can fetch operands before a program starts (cross-program prefetch).
-    If `fetched_before`, these operands have arrived before the start; otherwise the program fetches them itself.
+    report every stretch to the memory's trace. XLA may fetch some operands before a program starts (cross-program
+    prefetch). If `fetched_before`, these operands are there at the start; otherwise the program fetches them.
     """
     called, entry = {*dump.calls}, dump.module.entry
+    shape = entry.root.shape if entry is not None and entry.root is not None else None
     schedules = [*(schedule for schedule in dump.schedules if schedule.name in called), dump.top]
     flags = flag_numbers(schedules) if dump.module.devices > 1 else {}
     programs = {
         schedule.name: compile_program(schedule, machine, traced=traced, flags=flags.get(schedule.name))
         for schedule in schedules
     }
+    addresses = {name: address for address, name in programs[dump.top.name].names.items()}
     return CompiledModule(
         programs=programs,
         schedules={schedule.name: schedule for schedule in schedules},
         unfit=next(filter(None, map(_unfit, schedules)), "") or _unfit_for_several(dump, machine),
         chips=dump.module.devices,
-        constants=_constants(dump, programs[dump.top.name]),
+        constants={addresses[name]: words for name, words in dump.constants.items() if name in addresses},
         top=dump.top.name,
         parameters=tuple(parameter.name for parameter in entry.parameters.values()) if entry is not None else (),
         in_place=dict(dump.module.in_place),
-        results=_results(entry),
+        results=len(shape.members) if isinstance(shape, Tuple) else 0,
         prefetched=frozenset() if fetched_before else prefetched_words(dump.top),
-        result_words=result_words(dump.top) if _has_one_result(entry) else frozenset(),
+        result_words=result_words(dump.top) if isinstance(shape, Array) else frozenset(),
     )
-
-
-def _constants(dump: ModuleDump, top: Program) -> dict[int, tuple[int, ...]]:
-    """The words of the module's constants by their addresses."""
-    addresses = {name: address for address, name in top.names.items()}
-    return {addresses[name]: words for name, words in dump.constants.items() if name in addresses}
-
-
-def _has_one_result(entry: Computation | None) -> bool:
-    """True if the entry computation returns one array and no tuple."""
-    return entry is not None and entry.root is not None and isinstance(entry.root.shape, Array)
-
-
-def _results(entry: Computation | None) -> int:
-    """The number of arrays that the entry computation returns in a tuple; 0 if it returns no tuple."""
-    shape = entry.root.shape if entry is not None and entry.root is not None else None
-    return len(shape.members) if isinstance(shape, Tuple) else 0
 
 
 def compile_op(schedule: Schedule, machine: Machine) -> CompiledModule:
@@ -109,8 +93,8 @@ def _unfit_for_several(dump: ModuleDump, machine: Machine) -> str:
         return trouble
     if not dump.top.allocations:
         return (
-            f"the program runs on {dump.module.devices} chips, but the dump does not say which sync flags they raise "
-            "on each other: also dump the pass `post-delay-converter` (--xla_jf_dump_llo_pass_label_regex)"
+            f"the program runs on {dump.module.devices} chips, but the dump does not name the sync flags that chips "
+            "raise on each other: also dump the pass `post-delay-converter` (--xla_jf_dump_llo_pass_label_regex)"
         )
     for schedule in dump.schedules:
         if schedule.ops_where(lambda opcode: opcode.startswith("inlined_call_operand.sflag")):
@@ -121,7 +105,7 @@ def _unfit_for_several(dump: ModuleDump, machine: Machine) -> str:
 def _unfit(schedule: Schedule) -> str:
     """The reason why a schedule cannot be executed at all, or ""."""
     if not schedule.bundles:
-        return f"{schedule.name}: its schedule holds no bundle that can be read"
+        return f"{schedule.name}: its schedule has no readable bundle"
     for index, bundle in enumerate(schedule.bundles):
         if bundle.address != index:
             return f"{schedule.name}: bundle {index:#x} is missing from its schedule"

@@ -5,7 +5,7 @@ from itertools import chain
 
 from harness.judge.simulate.line_times import line_times
 from harness.judge.simulate.machine import Machine
-from harness.judge.simulate.runs import CoreRun
+from harness.judge.simulate.runs import CoreRun, grid_steps
 from harness.judge.simulate.structure import REGISTER_BYTES, spilling_bundles
 from harness.records import CycleBreakdown, Part, PartKind
 
@@ -30,13 +30,12 @@ def breakdown(core: CoreRun, machine: Machine, *, with_lines: bool) -> CycleBrea
         for idle in core.top.top_level_waits:
             parts[idle.kind, idle.name] += idle.cycles
         parts["launch", ""] += core.top.launch_cycles
-    steps = [op.steps for op in core.ops if op.steps is not None]
     return CycleBreakdown(
         parts=tuple(
             Part(kind=kind, name=name, cycles=cycles) for (kind, name), cycles in parts.most_common() if cycles
         ),
         lines=line_times(core, machine) if with_lines else (),
-        steps=sum(steps) if steps else None,
+        steps=grid_steps(core.ops),
         spilled_bytes=moved["spill"] * REGISTER_BYTES,
         filled_bytes=moved["fill"] * REGISTER_BYTES,
         spill_cycles=spill_cycles,

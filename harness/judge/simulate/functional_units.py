@@ -92,21 +92,9 @@ _THIRD_XLU = "xlu2"
 # The width of a transpose stands after its operands: (vx, 128) or (vx, vy, 128).
 _WIDTH = re.compile(r", (\d+)$")
 _BUFFER = re.compile(r"mrb\[(\d+)\]")
-EUP = (
-    "vexp",
-    "vpow",
-    "vrcp",
-    "vlog",
-    "vrsqrt",
-    "vtanh",
-    "vsqrt",
-    "vsin",
-    "vcos",
-    "verf",
-    "vsigmoid",
-    "vsigshft",
-    "vrecip",
-)
+_EUP_WORDS = "vexp vpow vrcp vlog vrsqrt vtanh vsqrt vsin vcos verf vsigmoid vsigshft vrecip"
+# The beginnings of the opcodes of the transcendental unit.
+EUP = tuple(_EUP_WORDS.split())
 # The opcodes for which `uses_of` may return uses.
 _OF_UNITS = re.compile(rf"mxu\d|xlu\d|^vpop\.eup$|^(?:{'|'.join(EUP)})")
 

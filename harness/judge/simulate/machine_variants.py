@@ -22,8 +22,8 @@ from harness.judge.simulate.module import mean_seconds, prepare, run_prepared
 from harness.judge.simulate.uncertainty import LINK_WAITS
 from harness.records import NOMINAL, OTHER_WAY
 
-# Constants that were read off the spacing of operations in the compiler's own schedule, each with its fields. No
-# published time confirms these constants, so the true values may differ by the factors in `_FACTORS`.
+# Constants that were read off the spacing of operations in the compiler's own schedule, each with its fields of
+# Machine. No published time confirms them, so the true values may differ by the factors in `_FACTORS`.
 _READ_OFF = {
     "matmul_latency_cycles": ("matmul_latency_cycles",),
     "push_cycles, push_transposed_cycles": ("push_cycles", "push_transposed_cycles", "push_float32_transposed_cycles"),
@@ -39,35 +39,18 @@ _READ_OFF = {
 _FACTORS = (0.8, 1.2)
 # Values that reverse two rules, which were read off the same spacing: the first half of a row pair goes to the weight
 # port before the port is free, and a packed exponential occupies its unit for two cycles.
-_RULES = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
+_RULES: Mapping[str, Any] = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
 # The published times of permutations on two kinds of chip and of an all-gather on a third show 86 to 95 % of a link's
 # bandwidth (`Links` in harness/chips/row.py), and 0.75 or 1 us for a hop.
 _OF_LINKS = {"reached_share": (1 - LINK_WAITS, 1 + LINK_WAITS), "hop_seconds": (0.5, 2.0)}
 # Fields that affect only how operations use their units.
-_OF_UNITS = (
-    "matmul_rows_per_cycle",
-    "matmul_slowdown",
-    "matmul_queue",
-    "narrow_rate",
-    "matmul_results",
-    "push_cycles",
-    "push_transposed_cycles",
-    "push_float32_cycles",
-    "push_float32_transposed_cycles",
-    "prep_early_cycles",
-    "matmul_latency_cycles",
-    "matmul_narrow_latency_cycles",
-    "xlu_cycles",
-    "transpose_packed_cycles",
-    "reduce_latency_cycles",
-    "permute_latency_cycles",
-    "transpose_latency_cycles",
-    "transpose_packed_latency_cycles",
-    "third_xlu_early_cycles",
-    "third_xlu_transpose_early_cycles",
-    "eup_latency_cycles",
-    "eup_packed_cycles",
-)
+_OF_UNITS = """
+    matmul_rows_per_cycle matmul_slowdown matmul_queue narrow_rate matmul_results push_cycles push_transposed_cycles
+    push_float32_cycles push_float32_transposed_cycles prep_early_cycles matmul_latency_cycles
+    matmul_narrow_latency_cycles xlu_cycles transpose_packed_cycles reduce_latency_cycles permute_latency_cycles
+    transpose_latency_cycles transpose_packed_latency_cycles third_xlu_early_cycles third_xlu_transpose_early_cycles
+    eup_latency_cycles eup_packed_cycles
+"""
 
 
 @cache
@@ -86,21 +69,20 @@ def doubts(chip: Chip) -> Mapping[str, Machine]:
     machines = {}
     for field in fields(Intervals):
         for value in getattr(row.intervals, field.name):
-            moved: dict[str, Any] = {field.name: value}
-            machines[f"{field.name} {_value(field.name, value)}"] = machine_of(chip, replace(calibrated, **moved))
+            moved = replace(calibrated, **{field.name: value})
+            machines[f"{field.name} {_value(field.name, value)}"] = machine_of(chip, moved)
     for constant, names in _READ_OFF.items():
         for factor in _FACTORS:
             machines[f"{constant} x{factor}"] = _scaled(machine, names, factor)
     for rule, cycles in _RULES.items():
-        changed: dict[str, Any] = {rule: cycles}
-        machines[f"{rule} {cycles}"] = replace(machine, **changed)
+        machines[f"{rule} {cycles}"] = replace(machine, **{rule: cycles})
     if chip.mesh and machine.links is not None:
         for field_name, factors in _OF_LINKS.items():
             for factor in factors:
-                other: dict[str, Any] = {field_name: getattr(machine.links, field_name) * factor}
-                machines[f"links: {field_name} x{factor}"] = replace(machine, links=replace(machine.links, **other))
+                links = replace(machine.links, **{field_name: getattr(machine.links, field_name) * factor})
+                machines[f"links: {field_name} x{factor}"] = replace(machine, links=links)
     # An interval that ends at the nominal value gives no variation on that side.
-    return {name: moved for name, moved in machines.items() if moved != machine}
+    return {name: variant for name, variant in machines.items() if variant != machine}
 
 
 def _value(name: str, value: float) -> str:
@@ -112,7 +94,8 @@ def _scaled(machine: Machine, names: Iterable[str], factor: float) -> Machine:
     moved: dict[str, Any] = {}
     for name in names:
         value = getattr(machine, name)
-        moved[name] = value + (round(value * factor) - value or (1 if factor > 1 else -1))
+        rounded = round(value * factor)
+        moved[name] = rounded if rounded != value else value + (1 if factor > 1 else -1)
     return replace(machine, **moved)
 
 
@@ -135,30 +118,26 @@ def seconds_on(
     @cache
     def nominal() -> float | None:
         left = ends - time.monotonic()
-        if left <= 0:
-            return None
-        return run_prepared(prepared, deadline_seconds=left, with_lines=False).mean_seconds
+        return run_prepared(prepared, deadline_seconds=left, with_lines=False).mean_seconds if left > 0 else None
 
     def seconds(name: str) -> float | None:
-        if name == OTHER_WAY:
-            left, assumed = ends - time.monotonic(), prepared.dump.assumption
+        changed = machine if name in (NOMINAL, OTHER_WAY) else doubts(chip)[name]
+        left, assumed, module = ends - time.monotonic(), prepared.dump.assumption, prepared
+        if name == OTHER_WAY and assumed is not None:
             turned: Assumption = "never" if assumed == "always" else "always"
-            other = replace(prepared, dump=replace(prepared.dump, assumption=turned))
-            return nominal() if assumed is None else mean_seconds(other, machine, left) if left > 0 else None
-        changed = machine if name == NOMINAL else doubts(chip)[name]
-        if _is_same(kinds, changed, machine):
+            module = replace(prepared, dump=replace(prepared.dump, assumption=turned))
+        elif _is_same(kinds, changed, machine):
             return nominal()
-        left = ends - time.monotonic()
-        return mean_seconds(prepared, changed, left) if left > 0 else None
+        return mean_seconds(module, changed, left) if left > 0 else None
 
     return tuple(map(seconds, names))
 
 
 def _is_same(operations: Iterable[Op], changed: Machine, machine: Machine) -> bool:
-    """True if a program of these operations takes the same time on both machines: it uses nothing that differs."""
+    """True if the machines differ only in units' constants that do not matter to a program of these operations."""
     differing = {
         field.name for field in fields(Machine) if getattr(changed, field.name) != getattr(machine, field.name)
     }
-    if not differing <= set(_OF_UNITS):
+    if not differing <= set(_OF_UNITS.split()):
         return False
     return all(uses_of(op, changed) == uses_of(op, machine) for op in operations)

@@ -20,7 +20,7 @@ from harness.judge.simulate.compiled_module import CompiledModule, compile_modul
 from harness.judge.simulate.core import cycles_of, run_compiled
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import Machine, machine_of
-from harness.judge.simulate.runs import CoreRun, OpRun
+from harness.judge.simulate.runs import CoreRun, OpRun, grid_steps
 from harness.judge.simulate.several_chips import OTHER_CHIP
 from harness.judge.simulate.timeline import Recording
 from harness.judge.simulate.uncertainty import plus_minus_seconds, relative_uncertainty
@@ -48,11 +48,13 @@ def run(
 ) -> Simulation:
     """The module dumped in `dump_directory`, executed on `chip`.
 
-    `operands` are contents of parameters by name, for programs whose control flow reads them. Without `operands`, there
-    is one run for each of the timing tables next to the dump: `runs` and `offences` cover all runs, other results are
-    those of the first run. If `with_lines`, the cost of each source line is computed too, which doubles the time. If
-    `timeline` is given and the run has an end, a small timeline is written to that file as JSON. Raises RatchetError
-    `no-dump` if the folder holds no schedule.
+    - `operands`: contents of parameters by name, for programs whose control flow reads them. Without `operands`, the
+      module is executed once with each of the timing tables next to the dump. Then `runs` and `offences` cover all
+      runs; all other results are those of the first run.
+    - `with_lines`: if True, the cost of each source line is computed too, which doubles the time.
+    - `timeline`: a file to which a small timeline is written as JSON, if the run has an end.
+
+    Raises RatchetError `no-dump` if the folder holds no schedule.
 
     `seconds` is None, and `unknown[0]` is the reason, in each of these cases:
     - The schedule is incomplete, or its control flow depends on something that is not known.
@@ -73,10 +75,10 @@ def run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A dump with everything that its runs share, including runs on a changed machine.
+    """A dump with all data that its runs share, including runs on a changed machine.
 
-    `tables` has an entry for each run: one for each of the dump's timing tables; a single one without timing tables, or
-    with given operands.
+    `tables` has one entry for each run. If `has_timings`, there is one run for each of the dump's timing tables.
+    Otherwise there is a single run.
     """
 
     dump: ModuleDump
@@ -140,9 +142,9 @@ def run_prepared(
     with_lines: bool = True,
     recording: Recording | None = None,
 ) -> Simulation:
-    """The simulation of a prepared module on `machine`, which must have as many branch slots as the chip's own machine.
+    """The simulation of a prepared module on `machine` (None: the chip's own). Records the first run in `recording`.
 
-    `machine` defaults to the chip's own. The first run is recorded in `recording`.
+    `machine` must have as many branch slots as the chip's own machine.
     """
     deadline = time.monotonic() + deadline_seconds
     machine = machine or machine_of(prepared.chip)
@@ -171,8 +173,8 @@ def _cycles_taken(prepared: Prepared, machine: Machine, tables: Tables, deadline
     if prepared.dump.assumption is None:
         return cycles_of(prepared.compiled, machine, tables, deadline)
     ways = _both_ways(prepared.compiled, machine, tables, deadline)
-    last = max(ways[prepared.dump.assumption == "always"], key=lambda core: core.cycles)
-    return None if last.reason else last.cycles
+    cores = ways[prepared.dump.assumption == "always"]
+    return None if _reason(cores) else _cycles_of(cores)
 
 
 def _executed(
@@ -205,11 +207,11 @@ def _both_ways(
 ) -> list[tuple[CoreRun, ...]]:
     """The run in which code that depends on a vector's contents never runs, and the run in which it always does.
 
-    In one run all conditions hold, in the other all fail. Compilers jump over conditional code as well as into it, so
-    the conditions do not tell which run skips the code: the run that executes fewer bundles is the first. Code that
-    needs one condition to hold and another to fail runs in neither. So further runs reverse decisions one by one: first
-    those with the same outcome in all runs, then those of the longest and of the shortest run. If there are more
-    decisions than `_MOST_WAYS` runs can reverse, the longest run is returned as a run without an end.
+    At first, all conditions fail in one run and hold in the other. A compiler may jump over conditional code or into
+    it, so the conditions do not show which run skips the code: the run with fewer executed bundles counts as the first.
+    Code that needs one condition to hold and another to fail is executed in neither run. So further runs reverse
+    decisions one by one: first decisions with the same outcome in all runs, then those of the longest and of the
+    shortest run. If `_MOST_WAYS` runs cannot reverse all decisions, the longest run is returned without an end.
     """
     bounds = [GrantedBound(holds=holds) for holds in (False, True)]
     ways = [(bound, run_compiled(compiled, machine, tables, deadline, bound=bound)) for bound in bounds]
@@ -278,7 +280,7 @@ def _timed(name: str, run: Simulation) -> TimedRun:
 def _ranged(
     simulation: Simulation, prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> Simulation:
-    """The simulation; if it has no latency because of a vector or the SparseCore, its reason also states a range."""
+    """The simulation. If a vector or the SparseCore leaves it without a latency, its reason also states a range."""
     if simulation.seconds is not None or not simulation.unknown:
         return simulation
     reason, ends = simulation.unknown[0], None
@@ -300,7 +302,7 @@ def _ranged(
 def _without_sparse_core(
     prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> tuple[str, tuple[float, float] | None]:
-    """The range in words, and its ends; the ends are None if one of them is unknown."""
+    """The range in words, and its ends; None for the ends if one of them is unknown."""
     bound = GrantedBound(without_sparse_core=True)
     rest = _seconds_taken(run_compiled(prepared.compiled, machine, tables, deadline, bound=bound), machine)
     most = sparse_core.most_seconds(prepared.dump.module, machine)
@@ -340,7 +342,7 @@ def _with_uncertainty(simulation: Simulation) -> Simulation:
 
 
 def _possible(simulation: Simulation, chip: Chip) -> Simulation:
-    """The simulation; if it claims more than the chip can do, the simulator is wrong, and the latency is removed."""
+    """The simulation, without its latency if the chip cannot do that much in the time: then the simulator is wrong."""
     faults = impossibilities(simulation, chip)
     if not faults:
         return simulation
@@ -349,7 +351,7 @@ def _possible(simulation: Simulation, chip: Chip) -> Simulation:
 
 
 def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
-    """Sentences on work that the chip cannot do in the simulated time; empty for a sound simulation."""
+    """Sentences on work that the chip cannot do in the simulated time; empty if there is none."""
     seconds, cycles = simulation.seconds, simulation.cycles
     if seconds is None or cycles is None:
         return ()
@@ -389,7 +391,8 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
 def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, with_lines: bool) -> Simulation:
     # The chip is done when its last core is. Usually all cores end together, at a barrier.
     last = max(cores, key=lambda core: core.cycles)
-    offences = _offences(cores)
+    every = [op for core in cores for op in (*core.ops, *([core.top] if core.top else []))]
+    offences = _merged(offence for op in every for offence in op.offences)
     if dump.module.devices > 1:
         first = cores.index(last) // machine.cores * machine.cores
         cores = cores[first : first + machine.cores]
@@ -430,7 +433,7 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
         dma_transfers=sum(core.transfers for core in cores),
         unknown=tuple(dict.fromkeys([*([reason] if reason else []), *remarks])),
         mxu_flops=sum(op.mxu_flops for op in runs),
-        executed_steps=None if reason else _steps(runs),
+        executed_steps=None if reason else grid_steps(runs),
         executed_empty_bundles=sum(op.empty_cycles for op in last.ops),
         breakdown=None if reason else parts,
         offences=offences,
@@ -440,14 +443,8 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
     )
 
 
-def _offences(cores: tuple[CoreRun, ...]) -> tuple[Offence, ...]:
-    """The offences of all cores' ops and of the top-level program; an offence of several cores is listed once."""
-    runs = [op for core in cores for op in (*core.ops, *([core.top] if core.top else []))]
-    return _merged(offence for op in runs for offence in op.offences)
-
-
 def _merged(offences: Iterable[Offence]) -> tuple[Offence, ...]:
-    """The offences; equal offences are merged into one offence, which has their total count."""
+    """The offences, with equal offences merged into one offence that has their total count."""
     merged: dict[tuple[str, str, str, str], Offence] = {}
     for offence in offences:
         key = offence.kind, offence.op, offence.what, offence.line
@@ -469,12 +466,6 @@ def _op_time(op: OpRun, machine: Machine) -> OpTime:
         seconds=op.cycles / machine.clock_hz,
         calls=op.calls,
     )
-
-
-def _steps(runs: list[OpRun]) -> int | None:
-    """Grid steps of all Pallas kernels together, from the counts of the loops' exit tests; None without a grid."""
-    steps = [run.steps for run in runs if run.steps is not None]
-    return sum(steps) if steps else None
 
 
 @dataclass(slots=True)

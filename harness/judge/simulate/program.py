@@ -12,6 +12,7 @@ from functools import partial
 from typing import cast
 
 from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
+from harness.judge.simulate import values as arithmetic
 from harness.judge.simulate.accesses import Access, Touch, accesses, in_groups, touch_of
 from harness.judge.simulate.compiled import Program, Run
 from harness.judge.simulate.functional_units import Stretch, kinds_of_users
@@ -33,19 +34,6 @@ from harness.judge.simulate.structure import (
     pushed_loads,
     scalar_program,
 )
-from harness.judge.simulate.values import (
-    Unknowable,
-    Unknown,
-    decided,
-    divided,
-    float_of,
-    floats_compared,
-    floats_computed,
-    larger,
-    pick,
-    remainder,
-    smaller,
-)
 
 _REGISTER = re.compile(r"\b[sp]\d+\b")
 # A constant predicate: `dma.general (0), ...` and `dma.general (!1), ...` are never executed.
@@ -53,7 +41,7 @@ _CONSTANT_PREDICATE = re.compile(r" *\((!?[01])\),")
 _NEVER = ("0", "!1")
 _THREAD = re.compile(r"\[thread:[^\]]*\]")
 _REGION = re.compile(r"region(\d+)")
-# The results that a division pushes for later pops (quotient, remainder or both), by the division's note.
+# The results that a division pushes for later pops, by the division's note.
 _DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kDiv": ("divided",), "kRem": ("remainder",)}
 
 
@@ -66,29 +54,15 @@ def compile_program(
 ) -> Program:
     """The schedule as an executable program. If `traced`, the program reports every stretch to the memory's trace.
 
-    For a program that runs on several chips, `flags` has the numbers of its sync flags by name. Such a program yields
-    its clock before it touches another chip, and while it waits for another chip.
+    If the program runs on several chips, `flags` has the numbers of its sync flags by name. Such a program yields its
+    clock before it accesses another chip and while it waits for another chip.
     """
     on_several_chips = flags is not None
     writer = _Writer(schedule, machine, traced, flags)
     text = writer.function()
     if on_several_chips:
         writer.names.base(ASSIGNMENT)
-    scope: dict[str, object] = {
-        "Unknown": Unknown,
-        "Unknowable": Unknowable,
-        "decided": decided,
-        "deque": deque,
-        "divided": divided,
-        "floats_compared": floats_compared,
-        "float_of": float_of,
-        "floats_computed": floats_computed,
-        "larger": larger,
-        "partial": partial,
-        "pick": pick,
-        "remainder": remainder,
-        "smaller": smaller,
-    }
+    scope: dict[str, object] = {**vars(arithmetic), "deque": deque, "partial": partial}
     exec(compile(text, f"<schedule of {schedule.name}>", "exec"), scope)
     return Program(
         stretches=tuple(writer.stretches),
@@ -106,7 +80,7 @@ def compile_program(
 
 
 class _Writer:
-    """Writes the function; its registers are Python locals named as on the chip (`s12`, `p3`)."""
+    """Writes the function. Its registers are Python locals with the names of the chip's registers (`s12`, `p3`)."""
 
     def __init__(self, schedule: Schedule, machine: Machine, traced: bool, flags: Mapping[str, int] | None) -> None:
         self.traced = traced
@@ -127,8 +101,8 @@ class _Writer:
         self.exchanges = frozenset[int]() if self.on_several_chips else exchanges(schedule)
         self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
-        # True if the kernel moves words to or from scalar memory: its writes to HBM and VMEM may then change known
-        # words, so they are followed.
+        # If the kernel moves words to or from scalar memory, its writes to HBM and VMEM may change known words. Such
+        # writes are followed.
         self.reads_tables = schedule.is_kernel and bool(self.loads or schedule.ops_where(_may_move_words))
         looks_at_stores = self.loads or (self.reads_tables and schedule.ops_where(_may_reach_vectors))
         self.stores = {id(op) for _, op in schedule.ops_where(_is_store)} if looks_at_stores else set[int]()
@@ -179,9 +153,6 @@ class _Writer:
         return "\n".join(lines) + "\n"
 
     def _block_starts(self) -> list[int]:
-        if not self.bundles:
-            self.block_of: dict[int, int] = {}
-            return []
         starts = {0}
         self.slots = {index: delay_slots(self.bundles, index, self.machine) for index in self.branches}
         for index, op in self.branches.items():
@@ -287,7 +258,7 @@ class _Writer:
         return f"if {condition}{place} in busy: touch({number}, {register or 0})"
 
     def _users_between(self, first: int, last: int, outcome: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """The operations of a stretch that use units; bit i of `outcome` is 1 if predicated operation i is executed."""
+        """The operations of a stretch that use units. Bit i of `outcome` is 1 if predicated operation i is executed."""
         if first in self.guarded:
             bits = iter(range(len(self.users[first])))
             here = tuple(kind for predicate, kind in self.users[first] if not predicate or outcome >> next(bits) & 1)
@@ -296,104 +267,100 @@ class _Writer:
         return tuple((index - first, tuple(kind for _, kind in self.users[index])) for index in indices)
 
     def _timed(self, op: Op, index: int) -> list[str]:
+        """Statements for an operation that depends on the clock, under the operation's predicate."""
         operands = _THREAD.sub("", op.arguments)
         if (constant := _CONSTANT_PREDICATE.match(operands)) is not None:
             if constant[1] in _NEVER:
                 return []
             operands = operands[constant.end() :]
-        values = [expression(part, self.names) for part in re.split(r",(?![^\[]*\])", operands) if part.strip()]
-        self._note(values)
-        condition = [f"if {self._decision(op)}:"] if op.predicate else []
-        indent = "    " if condition else ""
+        values = [self._noted(part) for part in re.split(r",(?![^\[]*\])", operands) if part.strip()]
+        if not op.predicate:
+            return self._unpredicated(op, values, index)
+        decision = self._decision(op)
+        lines = self._unpredicated(op, values, index)
+        return [f"if {decision}:", *(f"    {line}" for line in lines)] if lines else []
+
+    def _unpredicated(self, op: Op, values: list[str], index: int) -> list[str]:
+        """The statements of `_timed`; `values` are the operands as expressions."""
+        units_wait = "state = later(state, clock - since)"
         if op.opcode == "inlined_call":
             number = len(self.calls)
             self.calls.append(op)
             arguments = "".join(f"{value}, " for value in values)
-            return [*condition, f"{indent}clock = yield from call({number}, ({arguments}), clock); state = 0"]
+            return [f"clock = yield from call({number}, ({arguments}), clock); state = 0"]
         if op.opcode == "vpop.ccrf" and self.on_several_chips:
             return [
-                *condition,
-                f"{indent}clock = yield clock; memory.meet(clock)",
-                f"{indent}while memory.must_wait({MEETING}, 1, {op.source!r}): yield clock",
-                f"{indent}since = clock; clock = wait({MEETING}, 1, clock, {index}, launches=True)",
-                f"{indent}memory.add_flag({MEETING}, -1); state = later(state, clock - since)",
+                "clock = yield clock; memory.meet(clock)",
+                f"while memory.must_wait({MEETING}, 1, {op.source!r}): yield clock",
+                f"since = clock; clock = wait({MEETING}, 1, clock, {index}, launches=True)",
+                f"memory.add_flag({MEETING}, -1); {units_wait}",
             ]
         if op.opcode == "vpop.ccrf" or id(op) in self.meetings:
             # Once both cores have met, the other core has also raised this core's flag.
             signalled = f"; memory.add_flag({values[0]}, 1)" if values else ""
-            return [
-                *condition,
-                f"{indent}since = clock; clock = yield clock; memory.met({index}, since, clock){signalled}",
-                f"{indent}state = later(state, clock - since)",
-            ]
+            return [f"since = clock; clock = yield clock; memory.met({index}, since, clock){signalled}", units_wait]
         if id(op) in self.exchanges:
             if op.note == EXCHANGED and len(values) == 2:
                 return [
-                    *condition,
-                    f"{indent}since = clock; clock = memory.exchanged({values[0]}, {values[1]}, clock, {index})",
-                    f"{indent}state = later(state, clock - since)",
+                    f"since = clock; clock = memory.exchanged({values[0]}, {values[1]}, clock, {index})",
+                    units_wait,
                 ]
-            return [*condition, f"{indent}memory.set_flag({values[0]}, 0)"] if op.opcode.startswith("vwait.eq") else []
+            return [f"memory.set_flag({values[0]}, 0)"] if op.opcode.startswith("vwait.eq") else []
         if op.opcode.startswith("dma.") and len(values) >= 4:
-            kind = op.opcode
-            if kind == "dma.general" and op.note:
-                kind = f"dma.{op.note.replace('-', '_')}"
-            elif kind == "dma.general":
-                source, destination = (memory_space(self.bundles, index, op.operands[place]) for place in (0, 2))
-                kind = f"dma.{source}_to_{destination}"
-            if "_to_" not in kind or "?" in kind:
-                return [*condition, indent + _raise(f"the source and destination of {kind} are not known")]
-            source, _, destination = kind.removeprefix("dma.").partition("_to_")
-            operand = values[2] if destination == "hbm" else values[0]
-            lines = [f"start({source!r}, {destination!r}, {operand}, {values[1]}, {values[3]}, clock)"]
-            if source == "smem":
-                lines.append(
-                    f"memory.drain({values[0]}, {destination!r}, {values[2]}, {values[1]}, {_layout(op, values)})"
-                )
-            if self.is_kernel:
-                lines.append(
-                    f"started({values[3]}, ({source!r}, {values[0]}), ({destination!r}, {values[2]}), {values[1]}, "
-                    f"{_layout(op, values)}, {op.source!r})"
-                )
-            if self.calls_others:
-                lines.append(f"memory.contents.copied({values[0]}, {values[2]}, {(source, destination)})")
-            if destination == "smem":
-                lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]}, {_layout(op, values)})")
-            if self.on_several_chips and op.opcode == "dma.general" and len(values) > _TO_A_CHIP:
-                away = values[_TO_A_CHIP]
-                flags, when = f"({values[3]}, {values[4]})", f"clock, {op.source!r}"
-                send = f"memory.send(({source!r}, {destination!r}, {operand}, {values[1]}), {flags}, {away}, {when})"
-                lines = [
-                    f"if memory.is_away({away}):",
-                    f"    clock = yield clock; {send}",
-                    "else:",
-                    *(f"    {line}" for line in lines),
-                ]
-            if self.reads_tables and destination in ("hbm", "vmem") and source != "smem":
-                # All chips run the same program: what this chip writes on another chip, another chip writes here.
-                lines.insert(0, f"memory.replace({destination!r}, {values[2]})")
-            return [*condition, *(indent + line for line in lines)]
+            return self._transfer(op, values, index)
         if self.on_several_chips and op.opcode == REMOTE_SIGNAL and len(values) == 2:
-            return [
-                *condition,
-                f"{indent}clock = yield clock; memory.signal({values[0]}, {values[1]}, clock, {op.source!r})",
-            ]
+            return [f"clock = yield clock; memory.signal({values[0]}, {values[1]}, clock, {op.source!r})"]
         if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
             launches = ", launches=True" if self.on_several_chips and op.note in LAUNCH_BARRIER else ""
-            blocked = f"{indent}while memory.must_wait({values[0]}, {values[1]}, {op.source!r}): yield clock"
+            blocked = f"while memory.must_wait({values[0]}, {values[1]}, {op.source!r}): yield clock"
             return [
-                *condition,
                 *([blocked] if self.on_several_chips else []),
-                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock, {index}{launches}) + late",
-                f"{indent}state = later(state, clock - since); idle({index}, 'unit stall', late, 'sync flag')",
+                f"since = clock; clock = wait({values[0]}, {values[1]}, clock, {index}{launches}) + late",
+                f"{units_wait}; idle({index}, 'unit stall', late, 'sync flag')",
             ]
         if op.opcode == "vdelay" and len(values) == 1:
             return [
-                *condition,
-                f"{indent}since = clock; clock += max(0, decided({values[0]}, 'a delay'))",
-                f"{indent}state = later(state, clock - since); idle({index}, 'unit stall', clock - since, 'delay')",
+                f"since = clock; clock += max(0, decided({values[0]}, 'a delay'))",
+                f"{units_wait}; idle({index}, 'unit stall', clock - since, 'delay')",
             ]
-        return [*condition, indent + _raise(f"the unknown operation {op.opcode} moves data or waits")]
+        return [_raise(f"the unknown operation {op.opcode} moves data or waits")]
+
+    def _transfer(self, op: Op, values: list[str], index: int) -> list[str]:
+        """Statements that start a transfer; `values` are its operands as expressions."""
+        kind, layout = op.opcode, _layout(op, values)
+        if kind == "dma.general" and op.note:
+            kind = f"dma.{op.note.replace('-', '_')}"
+        elif kind == "dma.general":
+            source, destination = (memory_space(self.bundles, index, op.operands[place]) for place in (0, 2))
+            kind = f"dma.{source}_to_{destination}"
+        if "_to_" not in kind or "?" in kind:
+            return [_raise(f"the source and destination of {kind} are not known")]
+        source, _, destination = kind.removeprefix("dma.").partition("_to_")
+        operand = values[2] if destination == "hbm" else values[0]
+        lines = [f"start({source!r}, {destination!r}, {operand}, {values[1]}, {values[3]}, clock)"]
+        if source == "smem":
+            lines.append(f"memory.drain({values[0]}, {destination!r}, {values[2]}, {values[1]}, {layout})")
+        if self.is_kernel:
+            sides = f"({source!r}, {values[0]}), ({destination!r}, {values[2]})"
+            lines.append(f"started({values[3]}, {sides}, {values[1]}, {layout}, {op.source!r})")
+        if self.calls_others:
+            lines.append(f"memory.contents.copied({values[0]}, {values[2]}, {(source, destination)})")
+        if destination == "smem":
+            lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]}, {layout})")
+        if self.on_several_chips and op.opcode == "dma.general" and len(values) > _TO_A_CHIP:
+            away = values[_TO_A_CHIP]
+            flags, when = f"({values[3]}, {values[4]})", f"clock, {op.source!r}"
+            send = f"memory.send(({source!r}, {destination!r}, {operand}, {values[1]}), {flags}, {away}, {when})"
+            lines = [
+                f"if memory.is_away({away}):",
+                f"    clock = yield clock; {send}",
+                "else:",
+                *(f"    {line}" for line in lines),
+            ]
+        if self.reads_tables and destination in ("hbm", "vmem") and source != "smem":
+            # All chips run the same program: what this chip writes on another chip, another chip writes here.
+            lines.insert(0, f"memory.replace({destination!r}, {values[2]})")
+        return lines
 
     def _scalar(self, index: int) -> list[str]:
         """The scalar work of one bundle. All operations read their registers before any operation writes one."""
@@ -434,8 +401,7 @@ class _Writer:
         self._note([condition])
         if name == "sst":
             place, _, value = op.arguments.rpartition("]")
-            terms = [expression(place, self.names), expression(value.strip(" ,"), self.names)]
-            self._note(terms)
+            terms = [self._noted(place), self._noted(value.strip(" ,"))]
             if not op.predicate and terms[0].isdigit():
                 return [f"words[{terms[0]}] = {terms[1]}"]
             return [f"store({condition}, {terms[0]}, {terms[1]})"]
@@ -451,8 +417,7 @@ class _Writer:
                 f"if {self._condition(op)}: pushes.append({'None' if load is None else f'w{self.loads[id(load)]}'})"
             ]
         if name in ("vsyncadd", "vsyncpa", "vsyncset"):
-            values = [expression(operand, self.names) for operand in op.operands]
-            self._note(values)
+            values = list(map(self._noted, op.operands))
             if len(values) != 2:
                 return [_raise(f"the operation {name} {op.arguments} is not understood")]
             if self.on_several_chips and name == "vsyncpa" and values[1] == "1":
@@ -462,15 +427,13 @@ class _Writer:
             method = "add_flag" if name == "vsyncadd" else "set_flag"
             return [f"if {self._condition(op)}: memory.{method}({', '.join(values)})"]
         if name == "vsyncmov" and len(op.operands) == 1:
-            flag = expression(op.operands[0], self.names)
-            self._note([flag])
+            flag = self._noted(op.operands[0])
             return [f"if {self._condition(op)}: flags.append(memory.flag({flag}))"]
         if name == "shalt.err":
             where = f"bundle {self.bundles[index].address:#x}" + (f", {op.note}" if op.note else "")
             return [f"memory.check({condition}, {where!r}, {op.source!r})"]
         if name.startswith("sdivrem"):
-            values = [expression(operand, self.names) for operand in op.operands]
-            self._note(values)
+            values = list(map(self._noted, op.operands))
             results = _DIVISIONS.get(op.note)
             if len(values) != 2 or results is None:
                 return [_raise(f"the operation {name} {op.arguments} {op.note}".strip() + " is not understood")]
@@ -493,6 +456,7 @@ class _Writer:
         return []
 
     def _noted(self, text: str) -> str:
+        """An operand as an expression, with its registers noted."""
         value = expression(text, self.names)
         self._note([value])
         return value

@@ -1,5 +1,6 @@
 """The records of a run of the simulator: the runs of each bundle, and the cause of each cycle without an issue."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.dumps.llo import Schedule
@@ -66,10 +67,16 @@ class OpRun:
 
     @property
     def steps(self) -> int | None:
-        """Executed grid steps, from the number of runs of the grid loop's exit test; None for an op without a grid."""
+        """Executed grid steps, computed from the runs of the grid loop's exit test; None for an op without a grid."""
         if self.schedule.grid_exit is None:
             return None
         return self.executions[self.schedule.grid_exit] - self.calls * self.schedule.pipeline_depth
+
+
+def grid_steps(runs: Iterable[OpRun]) -> int | None:
+    """Executed grid steps of all Pallas kernels together; None without a grid."""
+    steps = [run.steps for run in runs if run.steps is not None]
+    return sum(steps) if steps else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

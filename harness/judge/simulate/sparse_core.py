@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from harness.hlo.module import Computation, Instruction, Module
-from harness.hlo.shapes import Array, padded_bytes
+from harness.hlo.shapes import Array, padded_bytes, product
 from harness.judge.simulate.machine import Machine
 
 _OFFLOADED = 'async_execution_thread="sparsecore"'
@@ -28,9 +28,12 @@ def most_seconds(module: Module, machine: Machine) -> float | None:
     """Seconds that all calls of the SparseCore take if each piece is moved only after the previous piece has arrived.
 
     Pieces are the slices of a gather or scatter and the tiles of its arrays; each is read and written with the whole
-    latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out. None if
-    there is no bound: without calls, for a call in a loop or branch, and for operations other than gathers, scatters
-    and copies.
+    latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out.
+
+    There is no bound, and the result is None, in each of these cases:
+    - The module does not call the SparseCore.
+    - A call stands in a loop or branch.
+    - A call contains operations other than gathers, scatters and copies.
     """
     entry = module.entry
     calls = list(_calls(entry)) if entry is not None else []
@@ -100,22 +103,16 @@ def _moved(module: Module, instruction: Instruction) -> list[tuple[int, int]] | 
         pieces.append((math.ceil(size / _TILE_BYTES), min(size, _TILE_BYTES)))
     if root.opcode not in _SLICES:
         return pieces
-    # A scatter of one array has three operands: the array, the places of the slices, and the slices.
+    # The operands of a scatter of one array are the array, the places of the slices, and the slices.
     slices = root.shape if root.opcode == "gather" else module.instructions[root.operands[-1].name].shape
     size = padded_bytes(slices)
     within = re.search(_SLICES[root.opcode] + _NUMBERS, root.attributes)
-    if len(root.operands) != (2 if root.opcode == "gather" else 3) or not isinstance(slices, Array) or size is None:
-        return None
-    if within is None:
+    operands = 2 if root.opcode == "gather" else 3
+    if len(root.operands) != operands or not isinstance(slices, Array) or size is None or within is None:
         return None
     dimensions = [int(number) for number in within[1].split(",") if number]
-    number = _product(size for place, size in enumerate(slices.dimensions) if place not in dimensions)
+    number = product([size for place, size in enumerate(slices.dimensions) if place not in dimensions])
     return None if number is None else [*pieces, (number, math.ceil(size / max(1, number)))]
-
-
-def _product(sizes: Iterable[int | None]) -> int | None:
-    factors = list(sizes)
-    return math.prod(size for size in factors if size is not None) if None not in factors else None
 
 
 def _seconds(pieces: list[tuple[int, int]], machine: Machine) -> float:

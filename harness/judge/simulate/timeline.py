@@ -15,7 +15,7 @@ from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import CoreRun
 from harness.judge.simulate.timeline_spans import MOST_SPANS, SpanRecorder, SpanWindow
-from harness.records import Span, Timeline, TransferCycles
+from harness.records import Timeline, TransferCycles
 
 # An op without a grid has no steps to show, so this many cycles from the middle of its run are shown.
 _SHOWN_WITHOUT_GRID = 2_000
@@ -35,9 +35,11 @@ def timeline(
 ) -> Timeline:
     """The timeline of the module on `chip`: HLO ops, grid steps, transfers and waits of every core.
 
-    For a program on several chips, the timeline has every chip, and the transfers over each link. `steps_shown` steps
-    from the middle of the longest op's grid are shown bundle by bundle, on core or chip 0, with the operations that
-    each unit issues and the causes of stalls. Long rows are cut. `operands` are contents of arguments by their names.
+    - `steps_shown`: the number of steps, from the middle of the longest op's grid, that are shown bundle by bundle on
+      core or chip 0, with the operations that each unit issues and the causes of stalls.
+    - `operands`: contents of arguments by their names.
+
+    For a program on several chips, the timeline has every chip, and the transfers over each link. Long rows are cut.
     Raises RatchetError `no-simulation` if the run has no known end.
     """
     machine = machine_of(chip)
@@ -49,7 +51,7 @@ def timeline(
         raise RatchetError("no-simulation", f"the run has no timeline, because its end is not known: {last.reason}")
     traces = _recorders(dump, machine, _window(plain[0], steps_shown), MOST_SPANS)
     run_cores(dump, machine, tables, deadline, traces)
-    return recorded(dump, machine, plain, traces)
+    return _recorded(dump, machine, plain, traces)
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ class Recording:
     @property
     def timeline(self) -> Timeline:
         """The timeline of the run that has ended."""
-        return recorded(self.dump, self.machine, self.cores, self.traces)
+        return _recorded(self.dump, self.machine, self.cores, self.traces)
 
 
 def _recorders(
@@ -89,15 +91,19 @@ def _recorders(
     return tuple(SpanRecorder(place, windows if place == places[0] else (), most=most // chips) for place in places)
 
 
-def recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], traces: Sequence[SpanRecorder]) -> Timeline:
-    """The timeline of a run that the recorders have recorded; `cores` are the outcome of that run."""
+def _recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], traces: Sequence[SpanRecorder]) -> Timeline:
+    """The timeline of the run with the outcome `cores`, from the recorders `traces` of that run."""
     last = max(cores, key=lambda core: core.cycles)
     # For each of several chips, only the core that ends last is drawn.
     several = dump.module.devices > 1
     each = machine.cores if several else 1
     drawn = [max(cores[at : at + each], key=lambda core: core.cycles) for at in range(0, len(cores), each)]
     flops = {op.schedule.name: op.mxu_flops // op.calls for op in last.ops}
-    spans = tuple(_with_flops(span, flops) for trace in traces for span in trace.spans)
+    spans = tuple(
+        replace(span, flops=flops.get(span.name, 0)) if span.kind == "op" else span
+        for trace in traces
+        for span in trace.spans
+    )
     ops = {span.name for span in spans if span.kind == "op"}
     return Timeline(
         chip=machine.chip,
@@ -115,7 +121,7 @@ def recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], trace
 
 
 def _window(core: CoreRun, steps_shown: int) -> tuple[SpanWindow, ...]:
-    """One window, which shows the middle of the op that takes longest; none without ops or steps to show."""
+    """One window on the middle of the op that takes longest; no window without ops or steps to show."""
     if not core.ops or steps_shown < 1:
         return ()
     op = max(core.ops, key=lambda op: op.cycles)
@@ -127,7 +133,3 @@ def _window(core: CoreRun, steps_shown: int) -> tuple[SpanWindow, ...]:
         # `middle` counts turns of the loop: step 0 runs in turn `pipeline_depth` - 1.
         middle = (steps - length) // 2 + max(0, op.schedule.pipeline_depth - 1)
     return (SpanWindow(op=op.schedule.name, first=middle, last=middle + length),)
-
-
-def _with_flops(span: Span, flops: dict[str, int]) -> Span:
-    return replace(span, flops=flops.get(span.name, 0)) if span.kind == "op" else span

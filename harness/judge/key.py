@@ -1,10 +1,10 @@
 """The two keys: only times with equal timing keys are compared; checks count only while their checks key is unchanged.
 
-Each key hashes the code of all modules that its entry points import, directly or not. The timing key covers
-compiling and simulating, this chip's facts, and the timed problem. The checks key covers everything that decides
+Each key hashes the code of all modules that its entry points import, directly or not. The timing key covers the code
+that compiles and simulates, this chip's facts, and the timed problem. The checks key covers everything that decides
 whether a kernel is right, the contest's own operator, and its prepare.py. A contest's keys contain only its own chip,
 its own operator, and the operators that this operator is made of. Comments, docstrings and formatting do not count.
-docs/KEYS.md lists the keys that a change of each file changes.
+docs/KEYS.md lists, for each file, the keys that a change of it changes.
 """
 
 import ast
@@ -33,7 +33,8 @@ from harness.sandbox.environment import environment
 
 _PACKAGE = Path(harness.__file__).parent
 _MODULES = "harness."
-# Modules that run as processes are started by name, so no import leads to them: each is a separate entry point.
+# The entry points of a simulated time. Modules that run as processes are started by name, so no import leads to them:
+# each is a separate entry point.
 _OF_TIMING = (
     "harness.judge.evaluate.compile.compilation",
     "harness.judge.evaluate.timing.latency",
@@ -67,15 +68,16 @@ _OF_JUDGE = (
 )
 # The modules of operators, and the module of the problems that contests state themselves.
 _OPERATORS = (*(f"harness.operators.{home}" for home in OPERATORS.values()), "harness.operators.formula")
-# The modules that run a prepare.py to get its problem, and words of code that can import without an import statement.
+# The modules that run a prepare.py to get its problem.
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
-_MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
-# Modules that compute nothing. `harness` holds the version, the two sandbox modules import in advance the modules that
-# a forked child will need, and `harness.operators` re-exports names of its modules.
+# Code with one of these words may import without an import statement.
+_WAYS_TO_IMPORT = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
+# Modules that compute nothing. `harness` holds the version, the two sandbox modules import modules in advance for
+# forked children, and `harness.operators` re-exports names of its modules.
 _NOT_FOLLOWED = ("harness", "harness.sandbox.warm", "harness.sandbox.forking", "harness.operators")
 # The title of a problem, and the counts that reports expect, change no time.
 _NOT_TIMED = ("title", "expected")
-# Fields that were added to statements later, newest first, with their empty values: older keys do not contain them.
+# Fields that were added to statements later, with their empty values, newest first: older keys do not contain them.
 _LATER_FIELDS: tuple[Mapping[str, Any], ...] = (
     {"overwrites": ()},
     {"split": (), "link_bytes": 0, "mesh": ()},
@@ -117,7 +119,7 @@ def key(
 
 
 def key_digest(key: Key) -> str:
-    """Twelve hex digits, a hash of the timing key: only times with equal digests are compared."""
+    """Twelve hex digits, a hash of the timing key; only times with equal digests are compared."""
     return hashlib.sha256(json.dumps(key.timed).encode()).hexdigest()[:12]
 
 
@@ -132,10 +134,11 @@ def checks_digest(key: Key) -> str:
 def key_difference(old: Key, new: Key) -> str:
     """The fields in which two keys differ, and the key (timing or checks) that they change, in words."""
     names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
-    # The hash of the whole judge differs if one of the two keys does. If both records have these keys, only they count.
-    names = [name for name in names if name != "judge" or not (old.timing and new.timing)]
-    if not old.timing and new.timing:
-        # For a record with a single key, it is not known which of the two keys would differ.
+    if old.timing and new.timing:
+        # The hash of the whole judge differs whenever one of the two keys does.
+        names = [name for name in names if name != "judge"]
+    elif new.timing:
+        # The older record has a single key, so it is unknown which of the two keys would differ.
         names = ["judge", *(name for name in names if name not in ("judge", "timing", "checks", "problem"))]
     shown = [f"{name} {getattr(old, name) or 'none'} -> {getattr(new, name) or 'none'}" for name in names]
     if not shown:
@@ -182,7 +185,7 @@ def problem_digest(statement: Statement) -> str:
 def problem_digests(statement: Statement, *, is_timed: bool) -> frozenset[str]:
     """All digests of one problem that keys may contain: today's, and those of its statement without later fields.
 
-    If `is_timed`, the digests are of the problem as it is timed; otherwise they are those in keys before schema 11.
+    If `is_timed`, these are digests of the problem as it is timed, otherwise the digests in keys before schema 11.
     """
     digest = _timed_digest if is_timed else _stated_digest
     forms = itertools.accumulate(_LATER_FIELDS, _without, initial=msgspec.to_builtins(statement))
@@ -253,8 +256,8 @@ def _entries_of_checks(prepare: Path, is_confined: bool = False) -> tuple[str, .
     if not is_confined:
         return entries
     # A prepare.py that is run can get an operator without an import statement. If it might do so, all operators count.
-    by_any_means = "harness.operators" in entries or any(word in source for word in _MEANS)
-    return (*entries, *_OF_CONFINED, *(_OPERATORS if by_any_means else ()))
+    may_use_any = "harness.operators" in entries or any(word in source for word in _WAYS_TO_IMPORT)
+    return (*entries, *_OF_CONFINED, *(_OPERATORS if may_use_any else ()))
 
 
 def _facts(chip_name: str) -> list[list[str]]:
@@ -262,7 +265,8 @@ def _facts(chip_name: str) -> list[list[str]]:
     if chip_name not in chips.names():
         return []
     row = chips.row(chip_name)
-    return [[field.name, repr(getattr(row, field.name))] for field in fields(row) if field.name != "workbench"]
+    names = (field.name for field in fields(row) if field.name != "workbench")
+    return [[name, repr(getattr(row, name))] for name in names]
 
 
 def _judge_modules(graph: _Graph) -> tuple[str, ...]:
@@ -307,7 +311,7 @@ def _graph() -> _Graph:
 
 
 def _bytes_digest() -> str:
-    """A hash of every byte of the harness's code: results derived from the code are valid while it is unchanged."""
+    """A hash of every byte of the harness's code; results derived from the code are valid while it is unchanged."""
     digest = hashlib.sha256(platform.python_version().encode())
     for path in sorted(_PACKAGE.rglob("*.py")):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -321,9 +325,8 @@ def _kept_graph(of_bytes: str) -> _Graph:
 
     Reading the imports of 200 files takes a second, and every verb that shows the state of a contest needs them.
     """
-    folder = files.cache_directory()
     # Without a home directory the path lies below os.devnull and cannot exist, so nothing is kept.
-    kept = (folder or Path(os.devnull)) / f"keys-{of_bytes}.json"
+    kept = (files.cache_directory() or Path(os.devnull)) / f"keys-{of_bytes}.json"
     with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
         return msgspec.json.decode(kept.read_bytes(), type=dict[str, _SourceModule])
     graph: dict[str, _SourceModule] = {}
@@ -334,7 +337,7 @@ def _kept_graph(of_bytes: str) -> _Graph:
         if module is not None:
             graph[name] = module
             todo += (*module.imports, *_packages(name))
-    # If the home directory cannot be written to, the only cost is a second each time.
+    # If the cache cannot be written, each call of a verb takes a second more.
     with suppress(OSError, RatchetError):
         files.write_atomically(kept, msgspec.json.encode(graph))
     return graph
@@ -362,7 +365,7 @@ def _imports(source: bytes, *, is_contest: bool = False) -> Iterator[str]:
     """The modules of the harness that a file imports, and those that it names in a string.
 
     If a package only re-exports names of its modules, the modules count. Imports for types alone do not count. In a
-    contest's prepare.py, the code that runs only if the file is run as a program does not count either.
+    contest's prepare.py, code that runs only if the file is run as a program does not count either.
     """
     try:
         tree = ast.parse(source)
@@ -381,16 +384,14 @@ def _imports(source: bytes, *, is_contest: bool = False) -> Iterator[str]:
 
 def _run(node: ast.AST, is_contest: bool) -> Iterator[ast.AST]:
     """All nodes below `node`, except code for types alone and, in a contest, under `__name__ == '__main__'`."""
+    left_out = ("TYPE_CHECKING", "__name__ == '__main__'") if is_contest else ("TYPE_CHECKING",)
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If):
-            test = ast.unparse(child.test)
-            if test == "TYPE_CHECKING" or (is_contest and test == "__name__ == '__main__'"):
-                for other in child.orelse:
-                    yield other
-                    yield from _run(other, is_contest)
-                continue
-        yield child
-        yield from _run(child, is_contest)
+        parts: Sequence[ast.AST] = (child,)
+        if isinstance(child, ast.If) and ast.unparse(child.test) in left_out:
+            parts = child.orelse
+        for part in parts:
+            yield part
+            yield from _run(part, is_contest)
 
 
 def _resolved(module: str, name: str | None = None) -> Iterator[str]:
@@ -409,16 +410,12 @@ def _resolved(module: str, name: str | None = None) -> Iterator[str]:
         home, _, last = module.rpartition(".")
         if name is None and home and _path(home) is not None:
             yield from _resolved(home, last)
-        return
-    if module == "harness.operators" and name in OPERATORS:
+    elif module == "harness.operators" and name in OPERATORS:
         yield f"{module}.{OPERATORS[name]}"
-        return
-    if name is not None and path.name == "__init__.py":
-        home_of = _homes(path)
-        if name in home_of:
-            yield from _resolved(*home_of[name])
-            return
-    yield module
+    elif name is not None and path.name == "__init__.py" and name in (home_of := _homes(path)):
+        yield from _resolved(*home_of[name])
+    else:
+        yield module
 
 
 @cache

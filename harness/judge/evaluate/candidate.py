@@ -1,13 +1,13 @@
 """The only process that runs kernel.py: it checks the contract, traces the kernel, and interprets the trace."""
 
+import math
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from jax._src import source_info_util
 
 import harness
@@ -38,7 +38,6 @@ from harness.judge.evaluate.trace import (
     semantics,
     smaller_shapes,
     stand_ins,
-    transposes,
     vmem,
 )
 from harness.judge.evaluate.trace.traced import TracedKernel, traced_program
@@ -50,11 +49,10 @@ from harness.sandbox import arrays, asked_device
 from harness.sandbox.messages import Done, Rejected
 
 # The largest share of the useful work that may be done outside Pallas calls ("cheap elementwise work"). Scaling Q
-# before an attention kernel is 0.002 %.
+# before an attention kernel takes 0.002 %.
 _OUTSIDE_SHARE = 0.05
 # More small objects than there are free addresses for them after JAX and numpy have been imported.
 _BALLAST = 1 << 18
-
 
 # Source lines are those of the candidate and its packages: the judge's own frames are left out.
 source_info_util.register_exclusion(str(Path(harness.__file__).parent))
@@ -69,7 +67,7 @@ _left: dict[str, Left] = {}
 _room = 0
 # The candidate's files as the judge wrote them; files that the candidate writes into its folder later do not count.
 _sources: dict[str, bytes] = {}
-# The traced function's name, the function, the state that this process must be left in, and the program's digest.
+# The traced function's name, the function, the state of this process before the import, and the program's digest.
 _loaded: tuple[str, Callable[..., Any], integrity.Snapshot, str] | None = None
 
 
@@ -102,17 +100,18 @@ def trace(request: TraceRequest) -> TraceReply:
     except Rejected as rejected:
         explained = rejected if request.chip.mesh else one_core.explained(rejected, _sources.values())
         raise explained from rejected
-    integrity.require_known_primitives(before, _full.closed.jaxpr)
-    work = jaxprs.flops(_full.closed.jaxpr, _full.steps)
+    closed, jaxpr = _full.closed, _full.closed.jaxpr
+    integrity.require_known_primitives(before, jaxpr)
+    work = jaxprs.flops(jaxpr, _full.steps)
     _refuse(claims, work, statement)
     exported = _exported(_full)
     program = normal_form.of_exported(exported.mlir_module()).digest
-    _loaded = request.function, function, before, normal_form.digest(normal_form.of_traced(_full.closed))
+    _loaded = request.function, function, before, normal_form.digest(normal_form.of_traced(closed))
     integrity.require_untouched(before)
     integrity.require_self_contained(_sources)
     Path(request.artifact).write_bytes(exported.serialize())
     if request.program:
-        Path(request.program).write_bytes(program_codec.encode(_full.closed))
+        Path(request.program).write_bytes(program_codec.encode(closed))
     imported = packages.imported(modules)
     trace_record = Trace(
         fingerprint=packages.digested(program, imported),
@@ -120,36 +119,36 @@ def trace(request: TraceRequest) -> TraceReply:
         pallas_flops=work.pallas,
         outside_flops=work.outside,
         exponentials=work.exponentials,
-        one_pass_lines=jaxprs.one_pass_lines(_full.closed.jaxpr),
-        narrow_sums=narrow_sums.lines(_full.closed.jaxpr),
-        narrow_maxima=narrow_sums.of_maxima(_full.closed.jaxpr),
-        transposes=transposes.lines(_full.closed.jaxpr),
-        written_over=kept_inputs.written_over(_full.closed.jaxpr, statement),
+        one_pass_lines=jaxprs.one_pass_lines(jaxpr),
+        narrow_sums=narrow_sums.lines(jaxpr),
+        narrow_maxima=narrow_sums.of_maxima(jaxpr),
+        transposes=_transposes(jaxpr),
+        written_over=kept_inputs.written_over(jaxpr, statement),
         imported=imported,
-        sources=packages.sources(_full.closed.jaxpr),
+        sources=packages.sources(jaxpr),
         seconds=time.monotonic() - began,
     )
     warnings = (
         *stand_ins.warnings(),
-        *unchecked_warnings(_full.closed),
-        *_enclosed_warnings(_full.closed),
+        *unchecked_warnings(closed),
+        *_enclosed_warnings(jaxpr),
         *_claim_warnings(claims, _full.calls),
         *_loop_warnings(work),
     )
+    # The first reason why the compiler must refuse a call.
+    pairs = zip(jaxprs.pallas_calls(jaxpr), _full.calls, strict=True)
+    exceeds_vmem = next(filter(None, (vmem.excess(equation, call, request.chip) for equation, call in pairs)), "")
     return TraceReply(
         trace=trace_record,
         claims=claims,
         warnings=(*flags, *warnings),
-        exceeds_vmem=_exceeds_vmem(_full),
-        operations=sum(1 for _ in jaxprs.equations(_full.closed.jaxpr)),
+        exceeds_vmem=exceeds_vmem,
+        operations=sum(1 for _ in jaxprs.equations(jaxpr)),
     )
 
 
 def trace_smaller(request: ShapesRequest) -> ShapesReply:
-    """Traces the candidate again, and for smaller shapes; the chip's program may be compiled at the same time.
-
-    Raises Rejected.
-    """
+    """Traces the candidate again, and for smaller shapes. Raises Rejected."""
     global _reduced, _second_shape
     assert _full is not None
     assert _loaded is not None
@@ -161,17 +160,13 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
     for smaller in filter(None, (_reduced, _second_shape)):
         integrity.require_known_primitives(before, smaller.closed.jaxpr)
     if normal_form.digest(normal_form.of_traced(_full.closed)) != program:
-        raise Rejected(
-            "static",
-            "not-deterministic",
-            "expected the same program after kernel.py was traced for smaller shapes, got a different one: does "
-            "kernel.py change a module-level array or counter while it is traced?",
-        )
+        message = "expected the same program after kernel.py was traced for smaller shapes, got a different one"
+        hint = "does kernel.py change a module-level array or counter while it is traced?"
+        raise Rejected("static", "not-deterministic", f"{message}: {hint}")
     integrity.require_untouched(before)
     integrity.require_self_contained(_sources)
-    difference, interpret_full, not_interpreted = smaller_shapes.at_full(
-        _full, *filter(None, (_second_shape, _reduced))
-    )
+    smaller_kernels = filter(None, (_second_shape, _reduced))
+    difference, interpret_full, not_interpreted = smaller_shapes.at_full(_full, *smaller_kernels)
     return ShapesReply(
         reduced=position,
         has_second=_second_shape is not None,
@@ -191,11 +186,10 @@ def _exported(traced: TracedKernel) -> Any:
         return interpretation.export(traced.closed, traced.shapes, traced.chip.platform, traced.chip, results=results)
 
 
-def _exceeds_vmem(traced: TracedKernel) -> str:
-    """The reason why the program cannot fit into VMEM, and the compiler must refuse it; "" if it may fit."""
-    equations = jaxprs.pallas_calls(traced.closed.jaxpr)
-    reasons = (vmem.excess(*pair, traced.chip) for pair in zip(equations, traced.calls, strict=True))
-    return next(filter(None, reasons), "")
+def _transposes(jaxpr: jaxprs.Jaxpr) -> tuple[str, ...]:
+    """The lines that transpose arrays outside of kernels."""
+    outside = jaxprs.equations(jaxpr, into_pallas=False)
+    return jaxprs.distinct(packages.place_of(each) for each in outside if each.primitive.name == "transpose")
 
 
 def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot, program: str) -> None:
@@ -213,12 +207,9 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot,
             again = traced_program(function, traced.problem, traced.chip)
     del ballast
     if normal_form.digest(normal_form.of_traced(again.closed)) != program:
-        raise Rejected(
-            "static",
-            "not-deterministic",
-            "expected kernel.py to give the same program each time it is loaded, got two different programs: does a "
-            "constant come from a clock, from random numbers or from id()?",
-        )
+        message = "expected kernel.py to give the same program each time it is loaded, got two different programs"
+        hint = "does a constant come from a clock, from random numbers or from id()?"
+        raise Rejected("static", "not-deterministic", f"{message}: {hint}")
 
 
 def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
@@ -226,31 +217,27 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
 
     A loop of unknown trip count outside kernels may do no work at all.
     """
-    if claims.flops not in (None, statement.work.flops):
-        raise Rejected(
-            "static",
-            "flop-claim",
-            f"compute_flops() claims {claims.flops:,} FLOPs, the judge credits {statement.work.flops:,} "
-            f"({statement.work.matmul_flops:,} in matmuls, {statement.work.vector_flops:,} elsewhere); correct the "
-            "claim",
+    useful = statement.work
+    if claims.flops not in (None, useful.flops):
+        message = (
+            f"expected compute_flops() to claim {useful.flops:,} FLOPs ({useful.matmul_flops:,} in matmuls, "
+            f"{useful.vector_flops:,} elsewhere), got {claims.flops:,}; correct the claim"
         )
-    if work.outside > _OUTSIDE_SHARE * statement.work.flops:
+        raise Rejected("static", "flop-claim", message)
+    if work.outside > _OUTSIDE_SHARE * useful.flops:
         moved = " (elements of XLA's collectives included)" if statement.mesh else ""
-        raise Rejected(
-            "static",
-            "work-outside-pallas",
-            f"{work.outside:,} floating-point operations outside Pallas calls{moved}, more than {_OUTSIDE_SHARE:.0%} "
-            f"of the useful {statement.work.flops:,}: only cheap elementwise work may stay outside; move the rest into "
-            "the kernel",
+        message = (
+            f"expected at most {_OUTSIDE_SHARE:.0%} of the useful {useful.flops:,} FLOPs outside Pallas calls, got "
+            f"{work.outside:,}{moved}: only cheap elementwise work may stay outside; move the rest into the kernel"
         )
+        raise Rejected("static", "work-outside-pallas", message)
     if work.outside_in_loops:
-        raise Rejected(
-            "static",
-            "work-outside-pallas",
-            f"{work.outside_in_loops:,} floating-point operations outside Pallas calls in each iteration of loops "
-            "without a fixed trip count: write such a loop with a fixed count (jax.lax.scan), or move that arithmetic "
-            "into the kernel",
+        message = (
+            "expected no arithmetic outside Pallas calls in loops without a fixed trip count, got "
+            f"{work.outside_in_loops:,} FLOPs in each iteration; fix the trip count (jax.lax.scan), or move that "
+            "arithmetic into the kernel"
         )
+        raise Rejected("static", "work-outside-pallas", message)
 
 
 def unchecked_warnings(closed: Any) -> tuple[str, ...]:
@@ -264,23 +251,20 @@ def unchecked_warnings(closed: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentences))
 
 
-def _enclosed_warnings(closed: Any) -> tuple[str, ...]:
-    within = len(jaxprs.calls_within_loops(closed.jaxpr))
-    if not within:
-        return ()
-    return (
-        f"{within} Pallas calls stand within loops or branches: their grid steps are counted for one call, and their "
-        "HBM traffic is counted by the simulator",
-    )
+def _enclosed_warnings(jaxpr: jaxprs.Jaxpr) -> Iterator[str]:
+    if within := len(jaxprs.calls_within_loops(jaxpr)):
+        yield (
+            f"{within} Pallas calls stand within loops or branches: their grid steps are counted for one call, and "
+            "their HBM traffic is counted by the simulator"
+        )
 
 
-def _loop_warnings(work: jaxprs.Flops) -> tuple[str, ...]:
-    if not work.uncounted_loops:
-        return ()
-    return (
-        f"{work.uncounted_loops} loops have trip counts that the trace does not show: their FLOPs are counted once, so "
-        "the share of work inside Pallas calls is a lower bound",
-    )
+def _loop_warnings(work: jaxprs.Flops) -> Iterator[str]:
+    if work.uncounted_loops:
+        yield (
+            f"{work.uncounted_loops} loops have trip counts that the trace does not show: their FLOPs are counted "
+            "once, so the share of work inside Pallas calls is a lower bound"
+        )
 
 
 def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str, ...]:
@@ -293,13 +277,9 @@ def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str,
     for role in ("input", "output"):
         parts = [window.hbm_bytes for window in call.windows if window.role == role and window.memory_space != "smem"]
         moved[role] = None if None in parts else sum(part or 0 for part in parts)
-    buffers = sum(
-        int(np.prod(shape)) * arrays.dtype(dtype).itemsize
-        for shape, dtype in (
-            *((w.block_shape, w.array.dtype) for w in call.windows if w.memory_space == "vmem"),
-            *((s.shape, s.dtype) for s in call.scratch if s.memory_space == "vmem"),
-        )
-    )
+    blocks = [(window.block_shape, window.array.dtype) for window in call.windows if window.memory_space == "vmem"]
+    blocks += [(scratch.shape, scratch.dtype) for scratch in call.scratch if scratch.memory_space == "vmem"]
+    buffers = sum(math.prod(shape) * arrays.dtype(dtype).itemsize for shape, dtype in blocks)
     compared: tuple[tuple[str, object, object], ...] = (
         ("grid", tiling.grid, call.grid),
         ("inputs with re-reads in bytes", tiling.input_bytes, moved["input"]),
@@ -332,12 +312,12 @@ def interpret(request: InterpretRequest) -> Done:
     """Runs the program traced for the requested shape in TPU interpret mode.
 
     If a wait could end any of several transfers, the first family at a smaller shape runs three times: transfers end in
-    the order in which they were started, in the reverse order, and in a random order. For the other families the order
-    is random; a result that this order makes wrong fails the comparison with the reference. If the run of the first
-    family or of the full shape may have read unwritten memory, the program runs again on the same inputs. Memory then
-    holds the values that the first run left there, and random numbers where that run wrote nothing. Raises Rejected
-    `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`, `transfer-order`,
-    `left-memory`, `not-interpretable`.
+    the reverse of the order in which they were started, in that order, and in a random order. For the other families
+    the order is random; a result that this order makes wrong fails the comparison with the reference. If the run of the
+    first family or of the full shape may have read unwritten memory, the program runs again on the same inputs. Memory
+    then holds the values that the first run left there, and random numbers where that run wrote nothing. Raises
+    Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`,
+    `transfer-order`, `left-memory`, `not-interpretable`.
     """
     traced = _traced(request.shape)
     is_first = request.family == traced.problem.families(full=False)[0]
@@ -349,22 +329,20 @@ def interpret(request: InterpretRequest) -> Done:
         and (is_first or request.shape == "full")
         and not _are_equal(request, outputs, _interpreted(request, order, finds_left=True).outputs)
     ):
-        raise Rejected(
-            "correctness",
-            "left-memory",
+        message = (
             f"{_where(request)}expected the same results from a second call on the same inputs, got different "
-            "results: the kernel reads memory that it has not written, and finds values there that an earlier call or "
-            "another program left; write the memory before reading it",
+            "results: the kernel reads memory that it has not written, with values that an earlier call or another "
+            "program left there; write the memory before reading it"
         )
+        raise Rejected("correctness", "left-memory", message)
     for another in ("first", request.seed) if had_choice and is_first and request.shape != "full" else ():
         if not _are_equal(request, outputs, _interpreted(request, another).outputs):
-            raise Rejected(
-                "correctness",
-                "transfer-order",
+            message = (
                 f"{_where(request)}expected the same results for every order in which transfers end, got different "
                 "results for another order: does a wait count the bytes of one copy on a semaphore that two copies "
-                "signal?",
+                "signal?"
             )
+            raise Rejected("correctness", "transfer-order", message)
     arrays.save(Path(request.outputs), outputs)
     return Done(path=request.outputs)
 
@@ -393,9 +371,8 @@ def _interpreted(request: InterpretRequest, order: transfers.Order, *, finds_lef
             continue
         _room = place
         return outcome
-    raise interpretation.not_interpretable(
-        f"more than {transfers.MOST_UNDER_WAY[-1]:,} transfers are under way at a time"
-    )
+    most = transfers.MOST_UNDER_WAY[-1]
+    raise interpretation.not_interpretable(f"more than {most:,} transfers are under way at a time")
 
 
 def _interpreted_once(
@@ -409,8 +386,8 @@ def _interpreted_once(
         run = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
         _runs[request.shape, most_under_way] = run
     inputs = traced.problem.make_inputs(request.family, request.seed)
-    # At each shape one run walks the steps backwards; the full shape has no other run. All other runs draw the order
-    # from the request's seed, so a repeated request has the same order.
+    # The run of the first family and the run at the full shape walk the steps backwards. All other runs draw the order
+    # of steps from the request's seed, so a repeated request has the same order.
     families = traced.problem.families(full=False)
     is_backwards = request.shape == "full" or request.family == families[0]
     watched = WatchedRun(
@@ -420,8 +397,7 @@ def _interpreted_once(
         reshapes=tuple(reshaped.lines(traced.closed.jaxpr)),
         where=where,
         left=_left.setdefault(request.shape, {}),
-        # At smaller shapes, every second family starts with the memory that a call of the same kernel on other inputs
-        # left.
+        # At smaller shapes, every second family starts with the memory that a call on other inputs left.
         finds_left=finds_left or (request.shape != "full" and request.family in families[1::2]),
         seed=request.seed,
     )

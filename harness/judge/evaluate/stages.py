@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def _shaped(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | KnownAnswer]:
     texts = [plan.work / "kernel.hlo.txt"]
     if plan.request.checked:
-        # Screening, which runs several candidates at a time, keeps this file: it is of the last judged candidate.
+        # This file is of the last judged candidate. Screening runs several candidates at a time and does not write it.
         texts.append(plan.request.profile_data / "kernel.hlo.txt")
     texts[-1].parent.mkdir(parents=True, exist_ok=True)
     request = CompileRequest(
@@ -144,21 +145,16 @@ def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | 
         # libtpu would refuse the program too, but only after seconds to minutes.
         yield KnownAnswer(request, Failure(stage="compile", kind="vmem-exceeded", message=exceeds_vmem))
         return
-    seen = _known_program(plan, state)
+    programs = plan.request.programs
+    # `restored` puts the files of the cached program where the compiler would write them.
+    restored = (programs.restored(key, plan.work) for key in state.program_keys) if programs is not None else ()
+    seen = next(filter(None, restored), None)
     if seen is None:
         yield request
         return
     for text in texts[1:]:
         shutil.copyfile(texts[0], text)
     yield KnownAnswer(request, seen)
-
-
-def _known_program(plan: Plan, state: State) -> Seen | None:
-    """The cached results of the exported program, whose files are put where the compiler writes; None if uncached."""
-    programs = plan.request.programs
-    if programs is None:
-        return None
-    return next((seen for key in state.program_keys if (seen := programs.restored(key, plan.work))), None)
 
 
 def _compiled(plan: Plan, state: State, answer: StageAnswer) -> Taken:
@@ -230,8 +226,7 @@ def _compiled_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Take
 
 def _simulated_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     """Adds the offences of the program with all checks to those of the timed program."""
-    reply: Simulation = answer.reply
-    return _with_offences(state, reply.offences), ()
+    return _with_offences(state, answer.reply.offences), ()
 
 
 def _without_checks(plan: Plan, state: State, answer: StageAnswer) -> State:
@@ -245,10 +240,9 @@ def _with_offences(state: State, offences: tuple[Offence, ...]) -> State:
     timed = state.evidence.simulation
     if timed is None:
         return state
-    timed_keys = {(offence.kind, offence.op, offence.what, offence.line) for offence in timed.offences}
-    more = tuple(
-        offence for offence in offences if (offence.kind, offence.op, offence.what, offence.line) not in timed_keys
-    )
+    identity = attrgetter("kind", "op", "what", "line")
+    timed_keys = set(map(identity, timed.offences))
+    more = (offence for offence in offences if identity(offence) not in timed_keys)
     return state.adding(simulation=replace(timed, offences=(*timed.offences, *more)))
 
 
@@ -295,14 +289,20 @@ def _certified(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 
 
 def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
-    pickled, artifact = str(plan.pickled_problem), str(program.path)
     yield from _repeated(plan, state, program, None)
-    over = _mesh_of(plan)
+    subject = _subject(plan, program, None)
     for family in _families_at_full(plan, state):
         drawn = seed()
-        yield CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=artifact, over=over)
+        yield CheckRequest(family=family, seed=drawn, **subject)
     # The probe has the seed of the last check, so that it compares with the outputs of that check.
-    yield ProbeRequest(problem=pickled, reduced=None, seed=drawn, artifact=artifact, full=True, over=over)
+    yield ProbeRequest(seed=drawn, full=True, **subject)
+
+
+def _subject(plan: Plan, program: ReferenceProgram, reduced: int | None) -> dict[str, Any]:
+    """The fields of CheckRequest and ProbeRequest that say which program is checked at which shape."""
+    # Over a mesh each check interprets the program, and needs the chip for that.
+    over = plan.chip if plan.chip.mesh else None
+    return {"problem": str(plan.pickled_problem), "reduced": reduced, "artifact": str(program.path), "over": over}
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
@@ -313,30 +313,20 @@ def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
 
 def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
     """Checks of the families, each with its own seed, then the probes: a wrong value says more than a failed probe."""
-    pickled, artifact = str(plan.pickled_problem), str(program.path)
     shapes = _shapes_of(state)
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if shapes.has_second and not shapes.difference and not has_tables:
         # Only drawn families remain: the interpreter checks the others at the second shape, and the composite at the
-        # full shape has the values of all. With tables all remain, because the composite has only one kind of table;
-        # also if the programs differ, because the kernel may then take another path at the full shape.
+        # full shape has the values of all. All families remain in two cases: with tables, because the composite has
+        # only one kind of table; and if the programs differ, because the kernel may then take another path at the full
+        # shape.
         families = tuple(filter(_is_drawn, families)) or families
     yield from _repeated(plan, state, program, shapes.reduced)
-    asked: dict[str, Any] = {
-        "problem": pickled,
-        "reduced": shapes.reduced,
-        "artifact": artifact,
-        "over": _mesh_of(plan),
-    }
+    subject = _subject(plan, program, shapes.reduced)
     for family in families:
-        yield CheckRequest(family=family, seed=seed(), **asked)
-    yield ProbeRequest(seed=seed(), full=False, **asked)
-
-
-def _mesh_of(plan: Plan) -> Chip | None:
-    """The chip if the program runs over a mesh, because each check then interprets it; None on one chip."""
-    return plan.chip if plan.chip.mesh else None
+        yield CheckRequest(family=family, seed=seed(), **subject)
+    yield ProbeRequest(seed=seed(), full=False, **subject)
 
 
 def _is_drawn(family: str) -> bool:
@@ -350,17 +340,15 @@ def _repeated(
 
     These checks precede those on fresh inputs, so that an earlier failure shows first.
     """
-    pickled, artifact = str(plan.pickled_problem), str(program.path)
-    shapes = _shapes_of(state)
+    shapes, subject = _shapes_of(state), _subject(plan, program, reduced)
     draws = repeatable(plan.request.draws, plan.problem, mode_of(reduced), reduced=reduced)
     if shapes.reduced is not None and (program.shape == "full" or shapes.has_second):
         draws += repeatable(plan.request.draws, plan.problem, "interpret", reduced=reduced)
     for draw in draws:
-        asked: dict[str, Any] = {"problem": pickled, "reduced": reduced, "artifact": artifact, "over": _mesh_of(plan)}
         if draw.is_probe:
-            yield ProbeRequest(seed=draw.seed, full=program.shape == "full", **asked)
+            yield ProbeRequest(seed=draw.seed, full=program.shape == "full", **subject)
         else:
-            yield CheckRequest(family=draw.family, seed=draw.seed, **asked)
+            yield CheckRequest(family=draw.family, seed=draw.seed, **subject)
 
 
 def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
@@ -368,8 +356,8 @@ def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[Interpr
     if plan.chip.mesh:
         return
     shape: TracedShape = "second" if reply.has_second else "reduced"
-    # At the second shape unwritten memory holds a negative number, at the full shape a positive number. If there is no
-    # second shape, it holds NaN at the reduced shape.
+    # Unwritten memory holds a negative number at the second shape, a positive number at the full shape, and NaN at the
+    # reduced shape.
     fill = unforeseen_number(is_negative=True) if reply.has_second else None
     draws = repeatable(plan.request.draws, plan.problem, "interpret", reduced=reply.reduced, is_second=reply.has_second)
     if reply.has_second:
@@ -389,7 +377,7 @@ def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[Interpr
 def _interpret_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
     """The run at the full shape. It is last because it takes longest: 200 s for 16384 keys on an idle machine.
 
-    One family is enough, because the findings do not depend on values. Unwritten memory holds a number; in the CPU
+    One family is enough, because the findings do not depend on values. Unwritten memory holds a number. In the CPU
     reference program of this shape it holds NaN.
     """
     if reply.interpret_full:
@@ -428,7 +416,7 @@ def _checked(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 
 def _with_checks(state: State, answer: StageAnswer, reply: CheckReply | ProbeReply) -> State:
     checks = reply.checks if isinstance(reply, ProbeReply) else (reply.check,)
-    return state.checked(answer.rank, checks).failing(answer.rank, *([reply.failure] if reply.failure else []))
+    return state.checked(answer.rank, checks).failing(answer.rank, *filter(None, (reply.failure,)))
 
 
 # --- A device ----------------------------------------------------------------------------------
@@ -468,7 +456,7 @@ def _of_checks(policy: Policy) -> float:
 
 
 def left_out(plan: Plan, state: State) -> tuple[str, ...]:
-    """The names that the checks at the full shape would have in records, if they were run."""
+    """The names of the checks at the full shape, as records show them, in case these checks are not run."""
     problem = plan.problem
     families = [f"{family} (full)" for family in _families_at_full(plan, state)]
     probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))

@@ -12,7 +12,7 @@ def known_evidence(
     """The champion's evidence under `key`, or None if it must be evaluated (always for measured times).
 
     It comes from the champion's own record, or from the first attempt in `since` that evaluated the champion under the
-    same key; `commit` is the champion's commit on the branch. If a revoke gave the champion its title, the revoke's
+    same key. `commit` is the champion's commit on the branch. If a revoke gave the champion its title, the revoke's
     record counts as the champion's own. If `is_checked`, the champion is known to pass under the checks key of `key`,
     so only the timing keys must be equal.
     """
@@ -36,5 +36,5 @@ def known_evidence(
 
 
 def disturbed(evidence: Evidence, tampering: Failure | None) -> Evidence:
-    """The evidence with `tampering` as its failure if it is not None: changed files outrank any other failure."""
+    """The evidence; with `tampering` as its failure if that is not None, because it outranks any other failure."""
     return replace(evidence, failure=tampering) if tampering else evidence

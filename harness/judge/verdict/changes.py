@@ -25,13 +25,12 @@ def changes(candidate: Evidence, champion: Evidence) -> tuple[Change, ...]:
             for change in changes(ours, theirs)
         )
         return tuple(sorted(each, key=_size, reverse=True))
-    before, after = movable(champion), movable(candidate)
-    moved = []
-    for name, (unit, new) in after.items():
-        old = before[name][1]
-        if old is None or new is None:
-            continue
-        moved.append(Change(name=name, unit=unit, before=old, after=new))
+    before = movable(champion)
+    moved = [
+        Change(name=name, unit=unit, before=old, after=new)
+        for name, (unit, new) in movable(candidate).items()
+        if (old := before[name][1]) is not None and new is not None
+    ]
     return tuple(change for change in sorted(moved, key=_size, reverse=True) if _size(change) > _NOTABLE_CHANGE)
 
 
@@ -41,7 +40,7 @@ def _size(change: Change) -> float:
 
 
 def movable(evidence: Evidence) -> Figures:
-    """By name, the figures that a kernel can change or that explain its time: the unit, and the number if known."""
+    """The figures that a kernel can change or that explain its time, by name: unit, and number (None: unknown)."""
     run, trace = roofline.finished_run(evidence), evidence.trace
     return {
         "bundles executed": ("", run.bundle_cycles if run else None),

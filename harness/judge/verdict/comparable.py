@@ -1,5 +1,7 @@
 """Reasons why evidence cannot support a verdict, and the refusal of two programs that are not comparable."""
 
+import itertools
+
 from harness.hardware import Chip
 from harness.judge.verdict import roofline, schedule_checks
 from harness.records import Evidence, Latency, Source
@@ -29,12 +31,12 @@ def doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
         return (f"not every member of the suite was evaluated for {who}, and nothing unchecked is accepted",)
     if evidence.members:
         of_members = (doubts(member, f"{who} at {named.name}") for named, member in evidence.named_members)
-        return tuple(doubt for each in of_members for doubt in each) or _without_time(evidence, who)
-    if not evidence.checks:
+        unsupported = tuple(itertools.chain.from_iterable(of_members))
+    elif not evidence.checks:
         return (f"no correctness check of {who} was run, and nothing unchecked is accepted",)
-    if unknown := schedule_checks.doubts(evidence):
-        return unknown
-    return _without_time(evidence, who)
+    else:
+        unsupported = schedule_checks.doubts(evidence)
+    return unsupported or _without_time(evidence, who)
 
 
 def _without_time(evidence: Evidence, who: str) -> tuple[str, ...]:
@@ -62,7 +64,10 @@ def label(source: Source, chip: Chip) -> str:
 
 
 def require_comparable(candidate: Evidence, champion: Evidence, chip: Chip) -> None:
-    """Raises a ValueError that names the first difference, if any. Remedy: evaluate the champion again."""
+    """Raises ValueError if the two are not comparable; it names the first difference.
+
+    Remedy: evaluate the champion again.
+    """
     sources = (latency(candidate).source, champion.latency.source if champion.latency else latency(candidate).source)
     pairs: list[tuple[str, object, object]] = [
         ("chip", candidate.chip, champion.chip),
@@ -73,9 +78,7 @@ def require_comparable(candidate: Evidence, champion: Evidence, chip: Chip) -> N
     ours, theirs = candidate.environment, champion.environment
     names = ("jax", "jaxlib", "libtpu", *(() if sources[0] == "simulated" else ("machine",)))
     pairs += [(name, getattr(ours, name), getattr(theirs, name)) for name in names]
-    for name, ours_value, theirs_value in pairs:
-        if ours_value != theirs_value:
-            raise ValueError(
-                f"candidate and champion are not comparable: {name} is {ours_value} for the candidate, "
-                f"{theirs_value} for the champion"
-            )
+    for name, our_value, their_value in pairs:
+        if our_value != their_value:
+            values = f"{our_value} for the candidate, {their_value} for the champion"
+            raise ValueError(f"candidate and champion are not comparable: {name} is {values}")

@@ -8,19 +8,19 @@ from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Outcome, PairedBenchmark, Policy, Row, Source
 from harness.units import percent
 
-# Two loads of one program may really differ a little, because their buffers lie at different places. Tolerating a tenth
-# of the minimum effect moves the limit of an accept from 1 % to 0.9 %, so it cannot make equal programs look faster.
+# The champion and the control may really differ a little, because their buffers lie at different places. Tolerating a
+# tenth of the minimum effect moves the limit of an accept from 1 % to 0.9 %, so equal programs cannot look faster.
 _TOLERATED_SHARE = 0.1
 
 
 def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) -> Ruling:
     """The ruling on the pairs so far; `attempts_since_accept` is the attempt's number since the last accept, from 1.
 
-    This function is called after each batch of a running paired benchmark, and again on the record of a finished one:
-    the same pairs give the same ruling. Each end of the interval misses the true ratio with probability
-    `sign_test.look_error`. The control is judged with the error of a first attempt. This is the largest error, so the
-    control's interval is no wider than a verdict's interval on the same samples. The control gives a false alarm in at
-    most `policy.false_accept_rate` of the paired benchmarks.
+    This function is called after each batch of a running paired benchmark, and again on the finished record: the same
+    pairs give the same ruling. Each end of the interval misses the true ratio with probability `sign_test.look_error`.
+    The control is judged with the error of a first attempt. This is the largest error, so the control's interval is no
+    wider than a verdict's interval on the same samples. The control gives a false alarm in at most
+    `policy.false_accept_rate` of the paired benchmarks.
     """
     try:
         unusable = _unusable(paired, policy)
@@ -66,8 +66,8 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
 def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
     """The number (from 1) of the next attempt since the last accept; only attempts that luck could have accepted count.
 
-    Repeats of one program count like any other attempt. An undo or a revoke gives no new chances. An attempt that
-    failed, or whose time has another source, had no chance: it was not timed against the champion.
+    Repeats of one program count like any other attempt. An undo or a revoke gives no new chances. An attempt does not
+    count if it failed or its time has another source: it was not timed against the champion.
     """
     last = max((row.number for row in rows if row.is_title), default=0)
     since = [row for row in rows if row.number > last and row.kind == "experiment" and row.source == source]

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from operator import itemgetter
 
 from harness.judge.verdict import members
 from harness.judge.verdict.roofline import recorded_seconds
@@ -16,18 +17,18 @@ _SAME = 1e-9
 def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> Verdict:
     """The accept `verdict` if the simulated gain holds on every machine, otherwise an inconclusive verdict.
 
-    On each machine the candidate must take less time than the champion, by any amount: the nominal times already show
-    that the gain is large enough, and exceeds the simulator's error for programs of this kind. The minimum effect is
-    not required under each changed constant: a constant that makes all kernels faster (transfers at no cost) also makes
-    their difference smaller. If the ratio on a machine is 1 or more, the sign of the gain depends on the constant
-    changed there. The verdict is inconclusive if there are no runs, if a run has no time, or if the times of the
-    nominal run are not the judged times. On each machine, a member of a suite may lose at most `may_lose`.
+    On each machine the candidate must take less time than the champion. By how much does not matter: the nominal times
+    already show that the gain is large enough, and exceeds the simulator's error for programs of this kind. A constant
+    that makes all kernels faster (transfers at no cost) also makes their difference smaller. The verdict is
+    inconclusive in these cases:
+
+    - there are no runs, or a run has no time;
+    - the times of the nominal run are not the judged times;
+    - the ratio on a machine is 1 or more, so the sign of the gain depends on the constant that is changed there;
+    - a member of a suite loses more than `may_lose` on a machine.
     """
-    doubt = (
-        _unusable(candidate, champion, resimulated)
-        or _loss_sentence(resimulated)
-        or _members_lost(candidate, resimulated)
-    )
+    doubt = _unusable(candidate, champion, resimulated) or _loss_sentence(resimulated)
+    doubt = doubt or _members_lost(candidate, resimulated)
     if doubt:
         return replace(verdict, outcome="inconclusive", reasons=(doubt, *verdict.reasons), resimulated=resimulated)
     return replace(verdict, reasons=(*verdict.reasons, summary(resimulated)), resimulated=resimulated)
@@ -35,14 +36,14 @@ def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulate
 
 def summary(resimulated: tuple[Resimulation, ...]) -> str:
     """One line on the machine variant on which the gain is smallest; "" if there are no variants."""
-    ratios = {run: run.time_ratio for run in resimulated if run.name != NOMINAL}
-    known_ratios = {run: ratio for run, ratio in ratios.items() if ratio is not None}
-    if not known_ratios:
+    variants = [run for run in resimulated if run.name != NOMINAL]
+    ratios = [(ratio, run) for run in variants if (ratio := run.time_ratio) is not None]
+    if not ratios:
         return ""
-    worst = max(known_ratios, key=lambda run: known_ratios[run])
+    largest_ratio, worst = max(ratios, key=itemgetter(0))
     return (
-        f"simulated under {len(ratios)} variations of the simulator; the smallest gain, "
-        f"{percent(1 - known_ratios[worst])} less time, is under {worst.name}: {_times(worst)}"
+        f"simulated under {len(variants)} variations of the simulator; the smallest gain, "
+        f"{percent(1 - largest_ratio)} less time, is under {worst.name}: {_times(worst)}"
     )
 
 
@@ -51,34 +52,34 @@ def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimu
     nominal = next((run for run in resimulated if run.name == NOMINAL), None)
     if nominal is None or len(resimulated) < 2:
         return (
-            "champion and candidate were not simulated again with the simulator's uncertain constants changed, and a "
-            "gain that may depend on one of these constants is not accepted"
+            "champion and candidate were not simulated again with the simulator's uncertain constants changed, so the "
+            "gain may depend on one of these constants"
         )
     recorded = {"champion": (champion, nominal.champion_seconds), "candidate": (candidate, nominal.candidate_seconds)}
     for who, (evidence, again) in recorded.items():
         time = recorded_seconds(evidence)
         if time is None or again is None or not math.isclose(time, again, rel_tol=_SAME):
             got = seconds(again) if again is not None else "no time"
+            judged_time = seconds(time) if time else "no time"
             return (
-                f"simulated again, the {who} takes {got} instead of the judged {seconds(time) if time else 'no time'}: "
-                "its dumps are not those of the judged program"
+                f"simulated again, the {who} takes {got} instead of the judged {judged_time}: its dumps are not those "
+                "of the judged program"
             )
     return ""
 
 
 def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
     """A sentence on a machine on which the gain is unknown or lost; "" if the gain holds on all machines."""
+    ratios: list[tuple[float, Resimulation]] = []
     for run in resimulated:
         if run.time_ratio is None:
-            return (
-                f"it is unknown whether the gain holds under {run.name}: simulated again, one of the two programs has "
-                "no time"
-            )
+            return f"the gain under {run.name} is unknown: simulated again, one of the two programs has no time"
+        ratios.append((run.time_ratio, run))
     # The comparison is negated, so that a NaN counts as a lost gain.
-    losing_runs = [run for run in resimulated if not (run.time_ratio is not None and run.time_ratio < 1)]
-    if not losing_runs:
+    losing = [(ratio, run) for ratio, run in ratios if not ratio < 1]
+    if not losing:
         return ""
-    worst = max(losing_runs, key=lambda run: run.time_ratio or 0.0)
+    _, worst = max(losing, key=itemgetter(0))
     if worst.name == OTHER_WAY:
         return (
             "the gain depends on the contest's assumption on branches (ASSUME): under the opposite assumption the "

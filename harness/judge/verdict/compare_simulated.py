@@ -1,15 +1,15 @@
 """The ruling on two simulated times: a gain must be large enough, and exceed the simulator's uncertainty.
 
-The same program always takes the same simulated time, so trying again involves no luck and narrows no interval. The
-only uncertainty is whether hardware agrees. The simulator's errors are errors of its model (a latency, a queue, a
-clock). Two programs share most of these errors. The rest comes from the differences between the programs, and is zero
-for equal schedules. Suppose that the error of a pair were a fraction c of the change plus a floor f. Then the sign of a
-change g would be known to k deviations if g >= k (c g + f), that is if g >= k f / (1 - k c). The part c g would only
-raise the required gain by a factor; only the floor would hide small changes.
+The same program always takes the same simulated time, so a second try involves no luck and narrows no interval. The
+only uncertainty is the simulator's error: errors of its model (a latency, a queue, a clock). Two programs share most of
+these errors. The rest comes from the differences between the programs, and is zero for equal schedules. Suppose that
+the error of a pair were a fraction c of the change plus a floor f. Then the sign of a change g would be known to k
+deviations if g >= k (c g + f), that is if g >= k f / (1 - k c). The part c g would only raise the required gain by a
+factor; only the floor would hide small changes.
 
 The published times do not confirm this. Among them, the pairs most like a champion and a candidate are two kernels for
-one problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). None
-of these pairs is as similar as a champion and a candidate often are. So the whole error is treated as floor, and no
+one problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). A
+champion and a candidate are often more similar than any of these pairs. So the whole error is treated as floor, and no
 part of it shrinks with the change. For programs that differ little this is cautious. A record states one number: one
 standard deviation of the time ratio of two kernels for one problem. The larger of the two records' numbers counts.
 
@@ -61,12 +61,13 @@ def rule(
     ratio, effect = candidate_seconds / champion_seconds, policy.minimum_effect
     reach = math.inf if uncertainty is None else deviations(looked_at) * uncertainty
     low, high = max(0.0, ratio * (1 - reach)), ratio * (1 + reach)
-    doubt = "which is not recorded"
-    if uncertainty is not None:
+    if uncertainty is None:
+        doubt = "which is not recorded"
+    elif looked_at == 1:
         doubt = f"{percent(uncertainty)} of the ratio, one sigma"
-        if looked_at > 1:
-            sigmas = deviations(looked_at)
-            doubt = f"{sigmas:.2f} x {percent(uncertainty)} of the ratio, for the fastest of {looked_at} candidates"
+    else:
+        sigmas = f"{deviations(looked_at):.2f} x {percent(uncertainty)}"
+        doubt = f"{sigmas} of the ratio, for the fastest of {looked_at} candidates"
     outcome: Outcome = "reject"
     if ratio <= 1 - effect + ROUNDING and high < 1:
         outcome = "accept"
@@ -105,16 +106,15 @@ def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:
     errors do not average out. If a member's program is the champion's program, its uncertainty is zero.
     """
     if candidate.members:
-        of_members = [_of_member(ours, theirs) for (_, ours), (_, theirs) in pairs(candidate, champion)]
+        of_members = [
+            0.0 if is_same_program(ours, theirs) else _of_one(ours, theirs)
+            for (_, ours), (_, theirs) in pairs(candidate, champion)
+        ]
         if None in of_members:
             return None
         weights = [member.weight for member, _ in candidate.named_members]
         return sum(weight * (each or 0.0) for weight, each in zip(weights, of_members, strict=True))
     return _of_one(candidate, champion)
-
-
-def _of_member(candidate: Evidence, champion: Evidence) -> float | None:
-    return 0.0 if is_same_program(candidate, champion) else _of_one(candidate, champion)
 
 
 def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
@@ -124,7 +124,7 @@ def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
 
 
 def _relative(run: Simulation) -> float:
-    """The uncertainty of a run; with several timing inputs the largest of theirs, as their errors have one sign."""
+    """The uncertainty of a run. With several timing inputs it is the largest of theirs: their errors have one sign."""
     return max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty)
 
 

@@ -10,8 +10,8 @@ import re
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Evidence, Failure
 
-# The simulator counts whole tiles of the matrix unit, so an honest program shows the useful matmul
-# FLOPs or more. One percent may be missing, for blocks that a compiler finds to be constant.
+# The simulator counts whole tiles of the matrix unit, so an honest program shows the useful matmul FLOPs or more. One
+# percent may be missing, for blocks that a compiler finds to be constant.
 _FEWEST = 0.99
 # The most elements that one operation of the exponential unit takes: a register of 8 x 128 words, each of two bfloat16.
 ELEMENTS_OF_AN_EXPONENTIAL = 2048
@@ -21,29 +21,25 @@ def failure(evidence: Evidence) -> Failure | None:
     """The Failure `static`, `program-differs` if the compiled program lacks work of the checked one, else None.
 
     Only missing matrix products, exponentials and transfers count: no compiler leaves them out, and a kernel that
-    passed the checks needs them. The trace's own exponentials are the most that are required, because a kernel may
-    compute them in another way. Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes
-    for float32 only add work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has
-    less arithmetic than the useful matmul FLOPs, because such a trace has loops of unknown trip count.
+    passed the checks needs them. No more exponentials are required than the trace has, because a kernel may compute
+    them in another way. Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes for
+    float32 only add work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has less
+    arithmetic than the useful matmul FLOPs, because such a trace has loops of unknown trip count.
     """
-    trace = evidence.trace
+    trace, work = evidence.trace, evidence.problem.work
     if trace is None:
         return None
-    lacking = [*_lacking_transfers(evidence)]
-    if evidence.problem.work.matmul_flops <= trace.pallas_flops:
+    lacking = _lacking_transfers(evidence)
+    if work.matmul_flops <= trace.pallas_flops:
         lacking += [*_lacking_products(evidence), *_lacking_exponentials(evidence)]
     if not lacking:
         return None
-    work = evidence.problem.work
-    return Failure(
-        stage="static",
-        kind="program-differs",
-        message=(
-            f"the compiled program does less than the program that was checked: {' and '.join(lacking)}; the trace has "
-            f"{trace.pallas_flops:,} FLOPs in Pallas calls, and the problem needs {work.matmul_flops:,} in matmuls and "
-            f"at least {work.minimum_hbm_bytes:,} bytes of HBM traffic"
-        ),
+    message = (
+        f"the compiled program does less than the program that was checked: {' and '.join(lacking)}; the trace has "
+        f"{trace.pallas_flops:,} FLOPs in Pallas calls, and the problem needs {work.matmul_flops:,} in matmuls and "
+        f"at least {work.minimum_hbm_bytes:,} bytes of HBM traffic"
     )
+    return Failure(stage="static", kind="program-differs", message=message)
 
 
 def _lacking_transfers(evidence: Evidence) -> list[str]:
@@ -51,13 +47,13 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
     run = finished_run(evidence)
     if run is None:
         return []
-    problem = evidence.problem
-    outputs = sum(_bytes(problem.shard(output), output.dtype) for output in problem.outputs)
-    inputs = evidence.problem.work.minimum_hbm_bytes - outputs
-    if evidence.problem.donated:
+    problem, least = evidence.problem, evidence.problem.work.minimum_hbm_bytes
+    if problem.donated:
         # With donated inputs, the statement does not say how many bytes of the minimum are written.
-        moved, least = run.hbm_read_bytes + run.hbm_written_bytes, evidence.problem.work.minimum_hbm_bytes
+        moved = run.hbm_read_bytes + run.hbm_written_bytes
         return [f"only {moved:,} of {least:,} bytes of HBM traffic (simulated)"] if moved < _FEWEST * least else []
+    outputs = sum(_bytes(problem.shard(output), output.dtype) for output in problem.outputs)
+    inputs = least - outputs
     lacking = []
     if run.hbm_written_bytes < _FEWEST * outputs:
         lacking.append(f"only {run.hbm_written_bytes:,} of the outputs' {outputs:,} bytes written to HBM (simulated)")

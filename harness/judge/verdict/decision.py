@@ -30,8 +30,8 @@ from harness.units import percent, seconds
 class Tries:
     """The numbers of tries that could have given a gain by luck: the larger they are, the more a verdict requires.
 
-    `since_accept`: the attempts since the last accept, this one included. `looked_at`: the candidates of which this one
-    was the fastest.
+    `since_accept` is the number of attempts since the last accept, this one included. `looked_at` is the number of
+    candidates among which this one was the fastest.
     """
 
     since_accept: int = 1
@@ -52,14 +52,17 @@ def decide(
 ) -> Verdict:
     """The verdict on `candidate`, against `champion` (None: the candidate is judged alone, and passing is enough).
 
-    Failed: a stage or a check failed, or the latency is less than `chip` can reach. Inconclusive: a latency, a check or
-    the pairs of `paired` are missing, or the interval allows neither accept nor reject. A simulated gain must be at
-    least `policy.minimum_effect`, must exceed the simulator's uncertainty, and must exist in each run of `resimulated`,
-    in which one uncertain constant is changed (without these runs the verdict is inconclusive). Each member of a suite
-    may lose at most `may_lose`, also in these runs. The fastest of several candidates (`tries`) must gain more than a
-    single one, because choosing by simulated times also chooses their errors. For a measured gain the whole confidence
-    interval must lie beyond the minimum; the interval widens with each attempt since the last accept. Raises ValueError
-    if the two are not comparable.
+    - Failed: a stage or a check failed, or the latency is less than `chip` can reach.
+    - Inconclusive: a latency, a check or the pairs of `paired` are missing, or the interval allows neither accept nor
+      reject.
+    - Accepted for a simulated gain: it is at least `policy.minimum_effect`, exceeds the simulator's uncertainty, and
+      exists in each run of `resimulated`, in which one uncertain constant is changed (inconclusive without these runs).
+      Each member of a suite may lose at most `may_lose`, also in these runs. The fastest of several candidates
+      (`tries`) must gain more than a single one, because choosing by simulated times also chooses their errors.
+    - Accepted for a measured gain: the whole confidence interval lies beyond the minimum. The interval widens with each
+      attempt since the last accept.
+
+    Raises ValueError if the two are not comparable.
     """
     failure = candidate.failure or _found_failing(candidate, paired, chip)
     if failure:
@@ -81,11 +84,9 @@ def decide(
         return Verdict(outcome="inconclusive", reasons=doubts, changes=moved)
     if candidate_latency.source == "simulated":
         verdict = compare_simulated.verdict(candidate, champion, policy, chip, moved, tries.looked_at)
-        return (
-            compare_resimulated.judged(verdict, candidate, champion, resimulated)
-            if verdict.outcome == "accept"
-            else verdict
-        )
+        if verdict.outcome != "accept":
+            return verdict
+        return compare_resimulated.judged(verdict, candidate, champion, resimulated)
     return _measured(candidate, champion, paired, policy, chip, tries.since_accept, moved)
 
 
@@ -124,9 +125,8 @@ def _measured(
     ]
     if outcome == "accept" and source == "measured" and paired.clock == "host":
         outcome = "inconclusive"
-        reasons.insert(
-            0, "there is no device time, and host time alone cannot tell a faster kernel from a faster dispatch"
-        )
+        doubt = "there is no device time, and host time alone cannot tell a faster kernel from a faster dispatch"
+        reasons.insert(0, doubt)
     host_only = _host_only(candidate, champion, paired, policy, attempts)
     if host_only and outcome != "accept" and ruling.ratio is not None:
         reasons.insert(0, host_only)
@@ -143,7 +143,7 @@ def _measured(
 
 
 def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
-    """Text that states the certainty that the interval needed, and the reason for it."""
+    """The required certainty of the interval, and the reason for it, in words."""
     missed = 2 * sign_test.look_error(policy, attempts)
     # The number of digits that distinguish the certainty from 100 %.
     digits = max(0, -math.floor(math.log10(missed)) - 2)

@@ -1,6 +1,6 @@
 """The members of a suite: champion's and candidate's time for each, and the members that lose more than they may."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from harness.judge.verdict.roofline import recorded_seconds
 from harness.judge.verdict.ruling import ROUNDING
@@ -41,17 +41,17 @@ def losing(suite: Statement, members: Iterable[MemberTimes]) -> tuple[MemberTime
 
 def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tuple[str, ...]:
     """A sentence on each member that `losing` returns; `under` names the simulated machine in words."""
-    sentences = []
-    for member in losing(suite, members):
-        if member.time_ratio is None:
-            sentences.append(f"{member.name} has no time, {under}")
-            continue
-        both_seconds = (member.candidate_seconds or 0.0, member.champion_seconds or 0.0)
-        sentences.append(
-            f"{member.name} takes {percent(member.time_ratio - 1)} more time than the champion, and no member may "
-            f"lose more than {percent(suite.may_lose or 0.0)}: {' against '.join(map(seconds, both_seconds))}, {under}"
-        )
-    return tuple(sentences)
+    return tuple(_loss(suite, member, under) for member in losing(suite, members))
+
+
+def _loss(suite: Statement, member: MemberTimes, under: str) -> str:
+    if member.time_ratio is None:
+        return f"{member.name} has no time, {under}"
+    both_seconds = (member.candidate_seconds or 0.0, member.champion_seconds or 0.0)
+    return (
+        f"{member.name} takes {percent(member.time_ratio - 1)} more time than the champion, and no member may lose "
+        f"more than {percent(suite.may_lose or 0.0)}: {' against '.join(map(seconds, both_seconds))}, {under}"
+    )
 
 
 def resimulated(
@@ -59,6 +59,7 @@ def resimulated(
 ) -> tuple[Resimulation, ...]:
     """The suite's runs; `runs` holds, by name, the runs of each member whose programs differ (at least one)."""
     alike = {member.name: member for member in times(candidate, champion) if member.name not in runs}
+    suite = candidate.problem
     suite_runs = []
     for each in zip(*runs.values(), strict=True):
         changed = {
@@ -66,19 +67,16 @@ def resimulated(
             for name, run in zip(runs, each, strict=True)
         }
         of_all = [(alike | changed)[name] for name, _ in candidate.programs]
-        suite_runs.append(
-            Resimulation(
-                name=each[0].name,
-                champion_seconds=_mean(candidate.problem, [member.champion_seconds for member in of_all]),
-                candidate_seconds=_mean(candidate.problem, [member.candidate_seconds for member in of_all]),
-                members=tuple(changed.values()),
-            )
+        old = _mean(suite, [member.champion_seconds for member in of_all])
+        new = _mean(suite, [member.candidate_seconds for member in of_all])
+        run = Resimulation(
+            name=each[0].name, champion_seconds=old, candidate_seconds=new, members=tuple(changed.values())
         )
+        suite_runs.append(run)
     return tuple(suite_runs)
 
 
-def _mean(suite: Statement, seconds: Iterable[float | None]) -> float | None:
+def _mean(suite: Statement, times: Sequence[float | None]) -> float | None:
     """The suite's mean of these times; None if one of them is None."""
-    every = [*seconds]
-    known_seconds = [time for time in every if time is not None]
-    return suite.mean(known_seconds) if len(known_seconds) == len(every) else None
+    known_times = [time for time in times if time is not None]
+    return suite.mean(known_times) if len(known_times) == len(times) else None

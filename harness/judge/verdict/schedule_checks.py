@@ -34,11 +34,9 @@ def failure(evidence: Evidence) -> Failure | None:
     checks see other programs made from the same trace: the CPU's, in which transfers take no time and indices past the
     end are clamped, and the interpreter's at a reduced shape.
     """
-    offences = _offences(evidence)
     for kind, expected in _EXPECTED.items():
-        of_kind = [offence for offence in offences if offence.kind == kind]
-        if of_kind:
-            message = f"expected {expected}; got {_words(of_kind)} (simulated)"
+        if offences := _offences(evidence, kind):
+            message = f"expected {expected}; got {_words(offences)} (simulated)"
             return Failure(stage="latency", kind=kind, message=message)
     return None
 
@@ -55,12 +53,13 @@ def doubts(evidence: Evidence) -> tuple[str, ...]:
             "the executed schedule and the interpreter disagree: the schedule has {}, but the interpreter found no race"
         ),
     }
-    by_kind = {kind: [offence for offence in _offences(evidence) if offence.kind == kind] for kind in expected}
-    return tuple(words.format(_words(by_kind[kind])) for kind, words in expected.items() if by_kind[kind])
+    by_kind = ((_offences(evidence, kind), words) for kind, words in expected.items())
+    return tuple(words.format(_words(offences)) for offences, words in by_kind if offences)
 
 
-def _offences(evidence: Evidence) -> tuple[Offence, ...]:
-    return evidence.simulation.offences if evidence.simulation is not None else ()
+def _offences(evidence: Evidence, kind: OffenceKind) -> list[Offence]:
+    offences = evidence.simulation.offences if evidence.simulation is not None else ()
+    return [offence for offence in offences if offence.kind == kind]
 
 
 def _words(offences: list[Offence]) -> str:

@@ -2,11 +2,11 @@
 
 Why the interval holds. Champion and candidate are timed in random order within each round. If both take the same time,
 the winner of each pair is an independent fair coin toss, whatever the machine does: drift, spikes, steps, a clock with
-two speeds or coarse ticks change the size of a difference, but its sign stays random. The same holds
-for a candidate that takes r times the champion's time, if its times are divided by r. So the number of pairs on the
-wrong side of the true ratio is binomial, and the interval between two order statistics (that of the sign test) needs no
-other assumption. For normal noise it needs 1.6 times the pairs of the best interval (the efficiency of the sign test is
-2 / pi); for noise with spikes it is the better interval.
+two speeds or coarse ticks change the size of a difference, but its sign stays random. The same holds for a candidate
+that takes r times the champion's time, if its times are divided by r. So the number of pairs on the wrong side of the
+true ratio is binomial, and the sign test's interval between two order statistics needs no other assumption. For normal
+noise it needs 1.6 times the pairs of the best interval (the efficiency of the sign test is 2 / pi); for noise with
+spikes it is the better interval.
 
 Required certainty. Every attempt and every look at the samples is a chance to be lucky. By Boole's inequality the
 probabilities at most add up, even if they are dependent. So a rate `a` for everything between two accepts is spent as
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from harness.records import Policy
 
-# Below 20 pairs the interval spans nearly the whole sample, so one outlier decides; at the first
-# attempt's error one pair of 20 may lie on the wrong side.
+# Below 20 pairs the interval spans nearly the whole sample, so one outlier decides. At the first attempt's error, one
+# pair of 20 may lie on the wrong side.
 MINIMUM_PAIRS = 20
 
 
@@ -53,9 +53,8 @@ def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -
         raise ValueError(f"expected samples in equal numbers, at least one, got {before.size} and {after.size}")
     both = np.concatenate([before, after])
     if not (np.isfinite(both).all() and (both > 0).all()):
-        raise ValueError(
-            "expected positive, finite seconds in a paired benchmark, got zero, negative or non-finite ones"
-        )
+        message = "expected positive, finite seconds in a paired benchmark, got zero, negative or non-finite ones"
+        raise ValueError(message)
     ratios: NDArray[np.float64] = np.sort(after / before)
     rank = _rank(ratios.size, error)
     low, high = (float(ratios[rank - 1]), float(ratios[-rank])) if rank else (0.0, math.inf)

@@ -136,7 +136,7 @@ def test_a_program_with_other_types_than_its_values_is_refused(tmp_path: Path, d
     else:
         kind, message = refusal(request(tmp_path, program=closed, for_chip=PLAIN))
         assert kind == "forged-result"
-        assert "expected a program whose values have their stated types" in message
+        assert "expected a program with values of their stated types" in message
 
 
 def test_what_no_chip_may_be_given_is_refused_here_too(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_constant_that_would_have_to_be_asked_for_a_copy_is_refused() -> None:
             return self
 
     kept = Kept(np.full((16, 128), 2.0, np.float32))
-    with rejected("unusual-constant", "got one of type Kept"):
+    with rejected("unusual-constant", "got a Kept"):
         constants.taken_over(jax.make_jaxpr(lambda x: x + kept)(X))
 
 

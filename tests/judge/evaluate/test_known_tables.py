@@ -90,7 +90,7 @@ def test_it_is_known_within_whatever_packages_wrap_their_kernels_in(wrapped: Cal
 def test_what_does_not_follow_from_integers_is_refused(function: Callable[..., Any]) -> None:
     call, bounds = grid(function, HELD)
     assert bounds == (2, None)
-    with rejected("dynamic-grid", r"got 2 x \?: the number of steps and the traffic are unknown"):
+    with rejected("dynamic-grid", r"got 2 x \?: neither constants nor the problem's tables determine the bounds"):
         traffic.pallas_call(call, chip("v5e"), bounds)
 
 

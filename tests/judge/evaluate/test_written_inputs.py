@@ -95,5 +95,5 @@ def test_an_input_may_be_sent_and_waited_for(body: Callable[..., Any]) -> None:
     ],
 )
 def test_an_input_may_not_be_written_wherever_that_stands(body: Callable[..., Any]) -> None:
-    with pytest.raises(Rejected, match="it copies to input 0"):
+    with pytest.raises(Rejected, match="got a copy to input 0"):
         refuse_written_inputs(traced(body))

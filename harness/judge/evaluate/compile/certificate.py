@@ -1,11 +1,11 @@
 """Derives the CPU's program from the traced program without kernel.py; proves that the chip's program equals the trace.
 
 kernel.py can change anything in the process that traces it: that process could deliver two unrelated programs, or
-change JAX's lowering rules. So it delivers the traced program as data. From this data, the judge derives the program
-that is checked on the CPU, by JAX's unchanged rules. The program for the chip comes from the candidate's process,
-because only that process knows the lines of kernel.py. The judge lowers the traced program again, and both lowerings
-must be equal, operation by operation, kernels included. Around its kernels, the traced program must have the same
-operations on both platforms.
+change JAX's lowering rules. So the process delivers the traced program as data. By JAX's unchanged rules, the judge
+derives the program that is checked on the CPU from this data. The program for the chip comes from the candidate's
+process, because only that process knows the lines of kernel.py. The judge lowers the traced program again, and both
+lowerings must be equal, operation by operation, kernels included. Around its kernels, the traced program must have the
+same operations on both platforms.
 """
 
 from dataclasses import fields
@@ -86,16 +86,16 @@ def _require_sound(closed: Any, chip: Chip) -> None:
     No trace produces such a program. The compiler and the interpreter could read different types from it, and so
     compute different results.
     """
-    unknown = next((each for each, _ in normal_form.primitives(closed) if each.startswith(normal_form.UNKNOWN)), None)
-    if unknown is not None:
-        raise Rejected("static", "foreign-primitive", f"expected primitives of JAX, got a foreign one: {unknown}")
+    for name, _ in normal_form.primitives(closed):
+        if name.startswith(normal_form.UNKNOWN):
+            raise Rejected("static", "foreign-primitive", f"expected primitives of JAX, got a foreign one: {name}")
     for program in jaxprs.every_program(closed.jaxpr):
         try:
             # The body of a shard_map is checked on its own, so the axes of the mesh must be defined.
             with jax_core.extend_axis_env_nd(chip.mesh):
                 jax_core.check_jaxpr(program)
         except Exception as error:
-            message = f"expected a program whose values have their stated types: {type(error).__name__}: {error}"
+            message = f"expected a program with values of their stated types, got {type(error).__name__}: {error}"
             raise Rejected("static", "forged-result", message.splitlines()[0]) from error
 
 
@@ -110,14 +110,11 @@ def _require_same(exported: Any, form: normal_form.ExportedForm, expected: Any, 
     if difference is None:
         names = (field.name for field in fields(expected) if field.name not in _NOT_COMPARED)
         pairs = ((name, str(getattr(exported, name)), str(getattr(expected, name))) for name in names)
-        difference = next(
-            (f"{name}: {actual} instead of {other}" for name, actual, other in pairs if actual != other), None
-        )
+        differences = (f"{name}: {actual} instead of {other}" for name, actual, other in pairs if actual != other)
+        difference = next(differences, None)
     if difference is not None:
-        raise _differs(
-            f"expected the program that is compiled for the {chip.name} to be the one that was traced, but they "
-            f"differ: {difference}"
-        )
+        message = f"expected the traced program to be compiled for the {chip.name}, got another one: {difference}"
+        raise Rejected("static", "program-differs", message)
 
 
 def _require_same_around(closed: Any, shapes: tuple[Any, ...], chip: Chip) -> None:
@@ -129,14 +126,8 @@ def _require_same_around(closed: Any, shapes: tuple[Any, ...], chip: Chip) -> No
     )
     difference = normal_form.difference(for_chip, for_cpu)
     if difference is not None:
-        raise _differs(
-            f"expected the same operations around kernels on the {chip.name} and on the CPU, where they are checked, "
-            f"but they differ: {difference}"
-        )
-
-
-def _differs(message: str) -> Rejected:
-    return Rejected("static", "program-differs", message)
+        message = f"expected the same operations around kernels on the {chip.name} and on the CPU, got a difference"
+        raise Rejected("static", "program-differs", f"{message}: {difference}")
 
 
 def _with_opaque_kernels(jaxpr: Any) -> Any:
@@ -154,10 +145,9 @@ def _with_opaque_kernels(jaxpr: Any) -> Any:
 
 def _require_steps(mosaic_kernels: tuple[kernels.MosaicKernel, ...], reported: set[int]) -> None:
     steps = {kernel.steps for kernel in mosaic_kernels}
-    if None in steps or steps == reported:
-        return
-    message = f"expected kernels of {sorted(reported)} grid steps as reported, got {sorted(filter(None, steps))}"
-    raise Rejected("static", "forged-result", message)
+    if None not in steps and steps != reported:
+        message = f"expected kernels of {sorted(reported)} grid steps as reported, got {sorted(filter(None, steps))}"
+        raise Rejected("static", "forged-result", message)
 
 
 TASKS = {"certify": (CertifyRequest, certify)}

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     # For types only: an import at run time would add the code of the checks to the timing key.
     from harness.operators import Problem
 
-_NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in dumps"
-
 
 def compile_for_chip(request: CompileRequest) -> CompileReply:
     """Compiles the program, writes its HLO and Mosaic text, and returns the counts of operations in both.
@@ -32,7 +30,7 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     shapes = described_shapes(problem.statement().inputs, request.chip)
     exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
     try:
-        # The memory of the state is donated, so that the kernel changes it in place; a copy would be part of the time.
+        # The memory of the state is donated, so that the kernel changes it in place: a copy would be part of the time.
         donated = problem.statement().donated
         compiled = jax.jit(exported.call, donate_argnums=donated).lower(*shapes).compile()
     except Exception as error:
@@ -59,12 +57,11 @@ def _refuse_collectives(compiled: Any) -> None:
     """Raises Rejected `work-outside-pallas` if XLA moves data between chips; used for problems without matmuls."""
     moved = hlo.collectives(compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
     if moved:
-        raise Rejected(
-            "compile",
-            "work-outside-pallas",
-            f"expected the kernel to move the data between chips, got {', '.join(moved)} of XLA: let shard_map split "
-            "inputs and results as the problem does, and let the kernel send what other chips need",
+        message = (
+            f"expected the kernel to move the data between chips, got {', '.join(moved)} of XLA; let shard_map split "
+            "inputs and results as the problem does, and let the kernel send the data that other chips need"
         )
+        raise Rejected("compile", "work-outside-pallas", message)
 
 
 def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
@@ -73,12 +70,14 @@ def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
     targets = [call.target for call in hlo.custom_calls(proto)]
     hosts = [target for target in targets if "callback" in target.lower() or "host" in target.lower()]
     if hosts:
-        raise Rejected("compile", "host-callback", f"the compiled module calls the host: {', '.join(hosts)}")
+        message = f"expected no call of the host in the compiled module, got {', '.join(hosts)}"
+        raise Rejected("compile", "host-callback", message)
     kernels = hlo.kernel_bodies(proto)
     if not kernels:
-        raise Rejected("compile", "no-kernel", "expected a Pallas kernel in the compiled module, found none")
+        raise Rejected("compile", "no-kernel", "expected a Pallas kernel in the compiled module, got none")
     if not any(Path("../../dumps").glob("*final_bundles.txt")):
-        raise Rejected("compile", "no-schedule", _NO_SCHEDULE)
+        message = "expected the compiler to write a schedule (*final_bundles.txt in dumps), got none"
+        raise Rejected("compile", "no-schedule", message)
     # Mosaic's own dump is not used: it holds the text after every pass, 26 MB for large blocks.
     for kernel in kernels:
         body = mosaic.fingerprint_text(kernel.body)
@@ -87,7 +86,7 @@ def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
 
 
 def _compile_failure(text: str) -> Rejected:
-    """The failure to raise: the compiler's most informative sentence, with the end of its text as detail."""
+    """The failure to raise; its detail is the end of the compiler's text."""
     kind = "compile-error"
     lower = text.lower()
     if "vmem" in lower and re.search(r"exceed|exhaust|out of memory|limit", lower):
@@ -102,12 +101,11 @@ def _sentence(text: str) -> str:
     exceeded = re.search(r"Scoped allocation with size .*? exceeded scoped vmem limit by [\d.]*\w*", text)
     if exceeded:
         return exceeded.group()
-    for line in text.splitlines():
-        # The runtime puts codes in front: `RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:`.
-        line = re.sub(r"^(?:[A-Z_]+: |E\d+: \w+:|Mosaic failed to compile TPU kernel: )+", "", line.strip())
-        if line:
-            return line[:600]
-    return "the compiler failed without a word"
+    # The runtime puts codes in front: `RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:`.
+    codes = re.compile(r"^(?:[A-Z_]+: |E\d+: \w+:|Mosaic failed to compile TPU kernel: )+")
+    sentences = (codes.sub("", line.strip()) for line in text.splitlines())
+    # A line may quote a whole operation. The failure's detail has the end of the text.
+    return next(filter(None, sentences), "the compiler failed without a message")[:600]
 
 
 TASKS = {"compile": (CompileRequest, compile_for_chip)}

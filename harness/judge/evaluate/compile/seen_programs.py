@@ -23,7 +23,7 @@ from harness.records import Simulation
 # The limits on all entries together and on one entry. The entry of a kernel with 65 thousand bundles takes some MB.
 _MOST_BYTES = 512 << 20
 _MOST_BYTES_OF_ONE = 64 << 20
-# The largest unpacked size of an entry. A larger entry is damaged, or comes from another program.
+# The largest unpacked size of an entry. A larger entry is damaged, or another program wrote it.
 _MOST_BYTES_UNPACKED = 2 << 30
 _MARK = b"kernel-ratchet program 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -52,7 +52,7 @@ class SeenPrograms:
     def key(self, artifact: Path, variables: Mapping[str, str], simulator: str, dumps: Path) -> str:
         """The key of an exported program, compiled with these environment variables and simulated by `simulator`.
 
-        `dumps` is the folder that the compiler will write to; the simulator also reads the judge's files there.
+        `dumps` is the folder that the compiler will write to. Its files count, because the simulator reads them too.
         """
         dump_digests = [(path.name, _digest(path)) for path in sorted(dumps.iterdir())]
         key_parts = [self.judge, simulator, sorted(variables.items()), _digest(artifact), dump_digests]
@@ -73,7 +73,7 @@ class SeenPrograms:
         for place, content in files.items():
             (work / place).parent.mkdir(parents=True, exist_ok=True)
             (work / place).write_bytes(content)
-        # The most recently used entries are dropped last.
+        # Marks the entry as used: the least recently used entries are dropped first.
         with contextlib.suppress(OSError):
             os.utime(path)
         return seen
@@ -140,10 +140,10 @@ def _unpacked(data: bytes, key: str) -> tuple[Seen, dict[str, bytes]]:
     start = len(_MARK) + _DIGEST_BYTES
     body = data[start:]
     if data[:start] != _MARK + hashlib.sha256(body).digest():
-        raise ValueError("expected an entry whose bytes are those that were written")
+        raise ValueError("expected an unchanged entry, got other bytes than were written")
     with zipfile.ZipFile(io.BytesIO(body)) as archive:
         if sum(member.file_size for member in archive.infolist()) > _MOST_BYTES_UNPACKED:
-            raise ValueError("expected less to unpack")
+            raise ValueError(f"expected at most {_MOST_BYTES_UNPACKED} bytes to unpack, got more")
         # msgspec's errors are ValueErrors.
         seen = msgspec.json.decode(archive.read(_REPLY), type=Seen)
         if seen.key != key:
@@ -152,5 +152,5 @@ def _unpacked(data: bytes, key: str) -> tuple[Seen, dict[str, bytes]]:
     for name in files:
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts or (place.parts[0] not in _FOLDERS and name != _TEXT):
-            raise ValueError(f"expected a file of the compiler's, got {name}")
+            raise ValueError(f"expected files of the compiler, got {name}")
     return seen, files

@@ -43,9 +43,10 @@ def _described_devices(chip: Chip) -> list[jax.Device]:
     devices = topologies.get_topology_desc(topology_name=chip.topology, platform="tpu", **options).devices
     device = devices[0]
     if device.num_cores != chip.cores:
-        raise RatchetError(
-            "wrong-topology",
+        message = (
             f"expected a device of {quantity(chip.cores, 'core')} from the topology {chip.topology} of {chip.name}, "
-            f"got {device.num_cores}: code compiled for it would not be the code that a {chip.name} runs",
+            f"got {device.num_cores}: code compiled for it is not the code that a {chip.name} runs; install the libtpu "
+            "of requirements.lock"
         )
+        raise RatchetError("wrong-topology", message)
     return sorted(devices, key=lambda tpu: tpu.id) if chip.mesh else devices

@@ -32,11 +32,8 @@ def source(chip: Chip, on: str | None) -> Source:
         raise UsageError("unknown-device", f"expected --on {', '.join(choices)} for a {chip.name}, got {on!r}")
     if chip.mesh:
         if on not in (None, "simulated"):
-            raise UsageError(
-                "unknown-device",
-                f"expected --on simulated for a problem on {chip.devices} chips, got {on!r}: times of several chips "
-                "can only be simulated",
-            )
+            message = f"expected --on simulated for a problem on {chip.devices} chips, got {on!r}"
+            raise UsageError("unknown-device", f"{message}: times of several chips can only be simulated")
         return "simulated"
     if on == "cpu":
         return "measured cpu"
@@ -49,12 +46,12 @@ def source(chip: Chip, on: str | None) -> Source:
     seen = f"a {device.kind}" if device else f"no {called.upper()}"
     if chip.platform == "cuda":
         version = environment.environment().jax
-        raise RatchetError(
-            "no-device",
+        message = (
             f"expected an {chip.name}, {f'JAX sees {seen}' if is_asked else 'found none'}. There is no simulator for "
             "GPUs; --on cpu runs everything except the timing on a device. A machine with a GPU also needs JAX's CUDA "
-            f"packages, which are not in requirements.lock: .venv/bin/python -m pip install 'jax[cuda12]=={version}'",
+            f"packages, which are not in requirements.lock: .venv/bin/python -m pip install 'jax[cuda12]=={version}'"
         )
+        raise RatchetError("no-device", message)
     if on == called:
         message = f"expected a {chip.name}, JAX sees {seen}; without --on tpu the latency is simulated"
         raise RatchetError("no-device", message)
@@ -62,17 +59,15 @@ def source(chip: Chip, on: str | None) -> Source:
 
 
 def _has_device_file(platform: str, root: Path = Path("/dev")) -> bool:
-    return any(True for pattern in _DEVICE_FILES[platform] for _ in root.glob(pattern))
+    return any(any(root.glob(pattern)) for pattern in _DEVICE_FILES[platform])
 
 
 @functools.cache
 def attached(platform: str) -> DeviceReply | None:
     """The device of that platform (`tpu`, `cuda`) that JAX sees in a child process, or None."""
     with Children(_PROBE_BYTES) as children:
-        measuring = environment.measuring(platform)
-        child = children.start(
-            "probe", "harness.judge.evaluate.timing.device_timing", Path("/"), measuring, confinement=None
-        )
+        module, measuring = "harness.judge.evaluate.timing.device_timing", environment.measuring(platform)
+        child = children.start("probe", module, Path("/"), measuring, confinement=None)
         children.ask(child, "probe", "latency", "device", DeviceRequest(), DeviceReply, _PROBE_SECONDS)
         _, reply = children.wait()
     if isinstance(reply, Failure) or reply.platform != _CALLED[platform]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # The least length of a sample in ticks of the clock: one tick is 0.1 % of this length, a tenth of the minimum effect.
 _TICKS_PER_SAMPLE = 1000
-# The most calls in one sample. It only bounds the time of a sample: no known kernel is so fast that it needs more.
+# The most calls in one sample. It only bounds the time of a sample: no known kernel needs more calls.
 _MOST_CALLS_PER_SAMPLE = 1000
 # The number of successive readings of the clock from which its tick is determined.
 _READINGS = 1000
@@ -71,12 +71,12 @@ def more(request: MoreRequest) -> MeasureReply:
 
 
 def tick_seconds(readings: Sequence[float]) -> float:
-    """The smallest step between successive readings of a clock: it covers the clock's resolution and its own cost."""
+    """The smallest step between successive readings of a clock: its resolution or the cost of a reading."""
     return min((after - before for before, after in pairwise(readings) if after > before), default=math.inf)
 
 
 def calls_per_sample(call_seconds: float, tick_seconds: float) -> int:
-    """The number of calls that one sample needs to be long compared with a tick of the clock."""
+    """The number of calls in a sample of at least `_TICKS_PER_SAMPLE` ticks of the clock."""
     return math.ceil(min(_MOST_CALLS_PER_SAMPLE, max(1.0, _TICKS_PER_SAMPLE * tick_seconds / call_seconds)))
 
 
@@ -84,7 +84,7 @@ def calls_per_sample(call_seconds: float, tick_seconds: float) -> int:
 class _Turn:
     """One artifact's turn in a round: the artifact's number, and the round's inputs, as drawn and on the device.
 
-    The inputs are one set of arrays for each timing input of the problem, or a single set if the problem has no timing
+    There is one set of arrays for each timing input of the problem, or a single set if the problem has no timing
     inputs. A turn calls the artifact equally often with each set.
     """
 

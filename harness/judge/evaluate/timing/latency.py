@@ -8,21 +8,19 @@ from harness.records import Latency, Samples, Simulation
 
 def simulated(simulation: Simulation) -> Latency:
     """The simulator's latency (the mean over the timing inputs, if any), or the reasons why it is unknown."""
-    seconds = simulation.mean_seconds
-    if not simulation.runs:
+    seconds, runs = simulation.mean_seconds, simulation.runs
+    plus_minus: float | None = None
+    if not runs:
         reasons = simulation.unknown if seconds is None else ()
-        return Latency(
-            source="simulated", seconds=seconds, plus_minus_seconds=simulation.plus_minus_seconds, reasons=reasons
-        )
-    if seconds is None:
-        reasons = tuple(f"{run.name}: {why}" for run in simulation.runs if run.seconds is None for why in run.unknown)
-        return Latency(source="simulated", seconds=None, plus_minus_seconds=None, reasons=reasons)
-    # The errors of all runs have the same causes, so they do not average out.
-    off = [run.plus_minus_seconds for run in simulation.runs if run.plus_minus_seconds is not None]
-    reasons = (f"mean over timing inputs {', '.join(run.name for run in simulation.runs)}",)
-    return Latency(
-        source="simulated", seconds=seconds, plus_minus_seconds=statistics.fmean(off) if off else None, reasons=reasons
-    )
+        plus_minus = simulation.plus_minus_seconds
+    elif seconds is None:
+        reasons = tuple(f"{run.name}: {why}" for run in runs if run.seconds is None for why in run.unknown)
+    else:
+        reasons = (f"mean over timing inputs {', '.join(run.name for run in runs)}",)
+        # The errors of all runs have the same causes, so they do not average out.
+        off = [run.plus_minus_seconds for run in runs if run.plus_minus_seconds is not None]
+        plus_minus = statistics.fmean(off) if off else None
+    return Latency(source="simulated", seconds=seconds, plus_minus_seconds=plus_minus, reasons=reasons)
 
 
 def measured(samples: Samples, source: Literal["measured", "measured cpu"]) -> Latency:

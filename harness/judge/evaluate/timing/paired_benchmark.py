@@ -57,16 +57,10 @@ def run(
         slots = (programs[0], programs[0], programs[1])
         request = measure_request(slots, pickled, policy, candidate.parent, f"{candidate.name}-paired", deep=deep)
         # On a device the process is not confined, because the driver needs its device files and shared memory.
-        folder = str(candidate.parent)
-        confinement = Confinement(readable=(str(champion),), writable=(folder,)) if on == "cpu" else None
-        child = children.start(
-            "timer",
-            "harness.judge.evaluate.timing.device_timing",
-            Path(scratch),
-            environment.measuring(on),
-            confinement=confinement,
-        )
-        # On a device the profile must time every pair; on a CPU it only serves people who want to look at it.
+        folders = Confinement(readable=(str(champion),), writable=(str(candidate.parent),)) if on == "cpu" else None
+        module, measuring = "harness.judge.evaluate.timing.device_timing", environment.measuring(on)
+        child = children.start("timer", module, Path(scratch), measuring, confinement=folders)
+        # On a device the profile must time every pair; on a CPU it is only there for people to look at.
         batches = _batches(children, child, request, policy, profile_all=on != "cpu")
         return sample(batches, policy, is_settled, time.monotonic)
 
@@ -77,11 +71,15 @@ def sample(
     is_settled: Callable[[PairedBenchmark], bool],
     clock: Callable[[], float],
 ) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
-    """The paired benchmark; it has as many batches as it needs, at most one for each of `policy.looks`.
+    """The paired benchmark: batches of samples, at most one for each of `policy.looks`.
 
-    It ends after the first batch for which one of these holds: `is_settled` is true; the batch is the last; the next
-    batch, at the same time per round, would finish later than `policy.paired_seconds` after the start. Ending early is
-    safe for any reason, because fewer looks give luck fewer chances. Raises ValueError without looks.
+    It ends after the first batch for which one of these holds:
+
+    - `is_settled` is true;
+    - the batch is the last;
+    - the next batch, at the same time per round, would end later than `policy.paired_seconds` after the start.
+
+    Ending early is safe for any reason, because fewer looks give luck fewer chances. Raises ValueError without looks.
     """
     began = clock()
     slots: Slots | None = None

@@ -15,7 +15,7 @@ from harness.sandbox.jobs import Job
 SecondsOn = Callable[..., tuple[float | None, ...]]
 # Extra time for starting the process, reading the dumps and replying; it does not extend the deadline of the runs.
 _GRACE_SECONDS = 60.0
-# Each process reads the dumps anew, which takes as long as a few runs.
+# The most processes for each of the two programs: each reads the dumps anew, which takes as long as a few runs.
 _MOST_SHARES = 4
 
 
@@ -31,24 +31,15 @@ def run(
     shares = min(_MOST_SHARES, max(1, cores // 2), len(names))
     parts = [(dumps, tuple(names[share::shares])) for share in range(shares) for dumps in (champion, candidate)]
     seconds_by_variant: dict[tuple[Path, str], float | None] = {}
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children,
-    ):
+    limited = Children(policy.child_memory_bytes, are_confined=policy.is_confined)
+    with tempfile.TemporaryDirectory() as scratch, limited as children:
         confinement = Confinement(readable=(str(champion), str(candidate)))
+        module, variables = "harness.judge.evaluate.timing.simulation", environment.on_cpu()
         started = []
         for number in range(min(cores, len(parts))):
             home = Path(scratch) / str(number)
             home.mkdir()
-            started.append(
-                children.start(
-                    "simulator",
-                    "harness.judge.evaluate.timing.simulation",
-                    home,
-                    environment.on_cpu(),
-                    confinement=confinement,
-                )
-            )
+            started.append(children.start("simulator", module, home, variables, confinement=confinement))
         limit = policy.resimulate_seconds + _GRACE_SECONDS
         asked: dict[Job, tuple[Path, tuple[str, ...]]] = {}
         for number, (dumps, some) in enumerate(parts):
@@ -68,9 +59,8 @@ def run(
             if isinstance(reply, Failure):
                 return reply
             dumps, some = asked[job]
-            seconds_by_variant.update(
-                ((dumps, name), seconds) for name, seconds in zip(some, reply.seconds, strict=True)
-            )
+            times = zip(some, reply.seconds, strict=True)
+            seconds_by_variant.update(((dumps, name), seconds) for name, seconds in times)
     return tuple(
         Resimulation(
             name=name,

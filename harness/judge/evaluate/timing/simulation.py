@@ -23,11 +23,8 @@ def simulate(request: SimulateRequest) -> Simulation:
 def resimulate(request: ResimulateRequest) -> ResimulateReply:
     """The seconds on each machine that the function named in the request computes from the dumps."""
     function = getattr(importlib.import_module(request.module), request.function)
-    return ResimulateReply(
-        seconds=function(
-            Path(request.dump_directory), request.chip, names=request.names, deadline_seconds=request.deadline_seconds
-        )
-    )
+    dumps, deadline = Path(request.dump_directory), request.deadline_seconds
+    return ResimulateReply(seconds=function(dumps, request.chip, names=request.names, deadline_seconds=deadline))
 
 
 TASKS = {"simulate": (SimulateRequest, simulate), "resimulate": (ResimulateRequest, resimulate)}

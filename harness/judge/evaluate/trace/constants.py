@@ -14,20 +14,20 @@ from jax.extend import core
 
 from harness.sandbox.messages import Rejected
 
-# Types whose values cannot change; ml_dtypes adds types to numpy's. Then the types of arrays.
+# Types whose values cannot change (ml_dtypes adds types to numpy's), and types of arrays.
 _NUMBERS = frozenset((bool, int, float, complex, *literals.typed_scalar_types, *np.sctypeDict.values())) - {np.void}
 _ARRAYS = frozenset((np.ndarray, literals.TypedNdArray))
 
 
 def taken_over(closed: Any) -> Any:
-    """The same program with its own copies of equations, literals and constants, in kernels and index maps too.
+    """The same program, without debugging checks, with its own equations, literals and constants (also in index maps).
 
     The compiled and the checked program are made from one trace, one after the other. If an object of kernel.py changed
     in between, they would be different programs. Variables and options, such as compiler parameters, stay the same
-    objects. Debugging checks (pl.debug_check) are dropped: compilers see them only under a setting that the judge
-    leaves off. Raises Rejected `unusual-constant` for a constant whose class is neither JAX's nor numpy's.
+    objects. Compilers see debugging checks (pl.debug_check) only under a setting that the judge leaves off. Raises
+    Rejected `unusual-constant` for a constant whose class is neither JAX's nor numpy's.
     """
-    # A function that is called twice stays one function. The originals are kept alive, so that no id() is reused.
+    # A program that is called twice is copied once. The originals are kept alive, so that no id() is reused.
     copies: dict[int, tuple[Any, Any]] = {}
 
     def program(original: Any) -> Any:
@@ -105,9 +105,5 @@ def _copied(value: Any) -> Any:
     if kind is array.ArrayImpl:
         # The value may be a view of a numpy array.
         return jnp.array(value, copy=True)
-    raise Rejected(
-        "static",
-        "unusual-constant",
-        f"expected constants that are arrays or numbers of numpy or JAX, got one of type {kind.__name__}: make it with "
-        "jnp.asarray",
-    )
+    message = f"expected constants to be arrays or numbers of numpy or JAX, got a {kind.__name__}; use jnp.asarray"
+    raise Rejected("static", "unusual-constant", message)

@@ -10,6 +10,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import TracebackType
@@ -18,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from harness.judge.evaluate.trace import imports, packages
+from harness.judge.evaluate.trace import imports, jaxprs, packages
 from harness.records import KERNEL, Claims, Stage, Statement, TilingClaim
 from harness.sandbox.messages import Rejected, description, traceback_text
 
@@ -44,26 +45,20 @@ class CandidateCode:
         if error is None or isinstance(error, (Rejected, MemoryError)):
             return
         frames = [(at.filename, at.lineno or 0) for at in reversed(traceback.extract_tb(trace))]
-        own_frame = next((number for number, (file, _) in enumerate(frames) if is_own(file)), len(frames))
+        own_frame = next((number for number, (file, _) in enumerate(frames) if jaxprs.is_own(file)), len(frames))
         places = [f"{file} line {line}" for file, line in frames[own_frame : own_frame + 1]]
-        where = ", in ".join(filter(None, (*places, packages.place(*frames[:own_frame]))))
+        where = ", in ".join(filter(None, (*places, packages.place(frames[:own_frame]))))
         where += ": " * bool(where)
-        detail = traceback_text(error)
         message = f"{self._doing} failed: {where}{description(error).splitlines()[0]}"
-        raise Rejected(self._stage, self._kind, message, detail) from error
-
-
-def is_own(file: str) -> bool:
-    """True if the file is the candidate's: code of the candidate has file names without a folder."""
-    return file.endswith(".py") and "/" not in file
+        raise Rejected(self._stage, self._kind, message, traceback_text(error)) from error
 
 
 def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...]]:
     """The module that kernel.py defines, and sentences on anything unusual in the candidate's sources.
 
-    `sources` are the candidate's files: kernel.py, and helper modules that it can import. Tracebacks and dumps show
-    these file names, wherever the files are. Raises Rejected `syntax-error`, `forbidden-import` or `helper-name` before
-    any of the code runs, or `import-error`.
+    `sources` are the candidate's files by name: kernel.py, and helper modules that it can import. Tracebacks and dumps
+    show these names without a folder. Raises Rejected `syntax-error`, `forbidden-import` or `helper-name` before any of
+    the code runs, or `import-error`.
     """
     names = {file.removesuffix(".py"): file for file in sources if file != FILE}
     _refuse_names(names)
@@ -97,12 +92,9 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
 def _refuse_names(names: Mapping[str, str]) -> None:
     """Raises Rejected `helper-name` if a helper has the name of another module that can be imported."""
     for name, file in names.items():
-        loaded_file = getattr(sys.modules.get(name), "__file__", None)
-        is_taken = name in sys.builtin_module_names or name in sys.stdlib_module_names
-        is_taken = (
-            is_taken or (name in sys.modules and loaded_file != file) or PathFinder.find_spec(name, _PATHS) is not None
-        )
-        if is_taken:
+        is_loaded = name in sys.modules and getattr(sys.modules[name], "__file__", None) != file
+        is_of_python = name in sys.builtin_module_names or name in sys.stdlib_module_names
+        if is_of_python or is_loaded or PathFinder.find_spec(name, _PATHS) is not None:
             message = f"expected another name for {file}: {name} is an installed module, which other code imports"
             raise Rejected("contract", "helper-name", message)
 
@@ -130,39 +122,32 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
     """
     names = [array.name for array in statement.inputs]
     expected = f"{name}({', '.join(names)})"
-    function = getattr(module, name, None)
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if function is None:
         others = sorted(other for other, value in vars(module).items() if inspect.isfunction(value))
-        function_names = ", ".join(others) or "none"
-        raise Rejected(
-            "contract", "missing-kernel-fn", f"expected {FILE} to define {expected}; its functions: {function_names}"
-        )
+        message = f"expected {FILE} to define {expected}; its functions: {', '.join(others) or 'none'}"
+        raise Rejected("contract", "missing-kernel-fn", message)
     if not callable(function):
-        raise Rejected(
-            "contract", "missing-kernel-fn", f"expected {name} to be a function, got {type(function).__name__}"
-        )
+        message = f"expected {name} to be a function, got {type(function).__name__}"
+        raise Rejected("contract", "missing-kernel-fn", message)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return function  # type: ignore[no-any-return]
-    for keywords in (True, False):
-        try:
-            if keywords:
-                signature.bind(**dict.fromkeys(names))
-                return functools.partial(_called_by_name, function, signature, names)
-            signature.bind(*names)
-            return function  # type: ignore[no-any-return]
-        except TypeError:
-            continue
-    line = function.__code__.co_firstlineno if inspect.isfunction(function) else None
-    where = f"{FILE} line {line}: " if line else ""
+        return function
+    with suppress(TypeError):
+        signature.bind(**dict.fromkeys(names))
+        return functools.partial(_called_by_name, function, signature, names)
+    with suppress(TypeError):
+        signature.bind(*names)
+        return function
+    where = f"{FILE} line {function.__code__.co_firstlineno}: " if inspect.isfunction(function) else ""
     raise Rejected("contract", "wrong-signature", f"{where}expected {expected}, got {name}{signature}")
 
 
 def _called_by_name(
     function: Callable[..., Any], signature: inspect.Signature, names: Sequence[str], *arrays: Any
 ) -> Any:
-    """The function's result for arrays with these names, passed by position: some jitted functions need that."""
+    """The function's result for arrays with these names. Some jitted functions take arguments only by position."""
     call = signature.bind(**dict(zip(names, arrays, strict=True)))
     return function(*call.args, **call.kwargs)
 
@@ -202,11 +187,10 @@ def _claim(function: Callable[..., Any], statement: Statement) -> Any:
 
 
 def _tiling(meta: object) -> TilingClaim:
-    """The claim in a comparable form; `buffers` maps each name to shape and dtype, and has each buffer once."""
-    if not isinstance(meta, Mapping):
-        message = f"expected get_tiling_meta() to return a dict, got {type(meta).__name__}"
-        raise Rejected("contract", "bad-claim", message)
+    """The claim in a comparable form. `buffers` of `meta` maps the name of each buffer to its shape and dtype."""
     where = "get_tiling_meta()"
+    if not isinstance(meta, Mapping):
+        raise Rejected("contract", "bad-claim", f"expected {where} to return a dict, got {type(meta).__name__}")
     grid = meta.get("grid")
     if grid is not None:
         grid = tuple(_integer(extent, f"{where}['grid']") for extent in grid)
@@ -227,10 +211,8 @@ def _total(meta: Mapping[str, Any], name: str) -> int | None:
 
 def _buffer_bytes(name: str, buffer: Any) -> int:
     shape, dtype = buffer
-    total: int = jnp.dtype(dtype).itemsize
-    for extent in shape:
-        total *= _integer(extent, f"get_tiling_meta()['buffers']['{name}']")
-    return total
+    extents = (_integer(extent, f"get_tiling_meta()['buffers']['{name}']") for extent in shape)
+    return int(jnp.dtype(dtype).itemsize) * math.prod(extents)
 
 
 def _integer(value: object, what: str) -> int:
@@ -252,8 +234,7 @@ def refuse_outputs(out: Any, statement: Statement) -> None:
         raise Rejected("contract", "wrong-structure", f"expected kernel_fn to return {words}, got {got}")
     for want, leaf in zip(expected, leaves, strict=True):
         if tuple(leaf.shape) != want.shape:
-            raise Rejected(
-                "contract", "wrong-shape", f"expected {want.name} of shape {list(want.shape)}, got {list(leaf.shape)}"
-            )
+            message = f"expected {want.name} of shape {list(want.shape)}, got {list(leaf.shape)}"
+            raise Rejected("contract", "wrong-shape", message)
         if str(leaf.dtype) != want.dtype:
             raise Rejected("contract", "wrong-dtype", f"expected {want.name} of dtype {want.dtype}, got {leaf.dtype}")

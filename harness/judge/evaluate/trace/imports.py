@@ -2,8 +2,8 @@
 
 A kernel needs JAX, arithmetic and the standard library's pure parts; these names pass. Names that only serve to leave
 the process, to reach into its memory or to avoid this check are refused. All other imports have honest uses (a package
-of helpers), so they are allowed and named in the report, where a reader of an accepted kernel sees them. A check of
-names is no barrier (`confinement` is a barrier), but attempts to get around the check show in the diff.
+of helpers), so they are allowed, and the report names them. The check of names is no barrier (`confinement` is), but an
+attempt to get around it shows in the diff.
 """
 
 import ast
@@ -20,8 +20,8 @@ _PLAIN = frozenset((
     "functools", "heapq", "itertools", "jax", "math", "ml_dtypes", "numbers", "numpy", "operator", "random", "re",
     "statistics", "string", "textwrap", "types", "typing", "typing_extensions", "warnings",
 ))  # fmt: skip
-# Other processes and programs, the network, foreign memory, the interpreter's own insides, code that is called later,
-# other ways to import, code from data - and the judge itself.
+# Modules for other processes and programs, the network, foreign memory, the interpreter's own insides, code that is
+# called later, other ways to import, code from data; and the judge itself.
 _REFUSED = frozenset((
     "_ctypes", "_frozen_importlib", "_imp", "_posixsubprocess", "_socket", "_thread", "asyncio", "atexit", "builtins",
     "cffi", "cloudpickle", "code", "codecs", "codeop", "concurrent", "copyreg", "ctypes", "dill", "faulthandler",
@@ -64,7 +64,7 @@ def flags(tree: ast.AST, file: str = "kernel.py", helpers: Container[str] = ()) 
     try:
         return tuple(f"{file} {flag}" for flag in _flags(tree, helpers))
     except _Refused as refused:
-        message = f"{file} {refused}: expected a kernel to need JAX and arithmetic only; remove it"
+        message = f"{file} {refused}: expected only names for JAX and arithmetic; remove it"
         raise Rejected("static", "forbidden-import", message) from refused
 
 
@@ -76,33 +76,33 @@ def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
     sentences: dict[str, str] = {}
     modules = _imported_modules(tree)
     for node in ast.walk(tree):
+        line = f"line {int(getattr(node, 'lineno', 0))}"
         for name in _imported(node):
-            _refuse_name(node, name, "imports")
-            if name.partition(".")[0] in helpers:
-                continue
-            if name.partition(".")[0] not in _PLAIN or name.startswith("jax._src"):
-                sentences.setdefault(name, f"{_where(node)} imports {name}, {_UNUSUAL}")
+            _refuse_name(line, name, "imports")
+            top = name.partition(".")[0]
+            if top not in helpers and (top not in _PLAIN or name.startswith("jax._src")):
+                sentences.setdefault(name, f"{line} imports {name}, {_UNUSUAL}")
         module = _reached(node, modules)
         if module is not None:
-            _refuse_name(node, module, "reaches")
+            _refuse_name(line, module, "reaches")
             if module.partition(".")[0] not in _PLAIN:
-                sentences.setdefault(module, f"{_where(node)} reaches {module}, {_UNUSUAL}")
+                sentences.setdefault(module, f"{line} reaches {module}, {_UNUSUAL}")
         if isinstance(node, ast.Name) and node.id in _REFUSED_NAMES:
-            raise _refused(node, f"names {node.id}")
+            raise _Refused(f"{line} names {node.id}")
         for name in _attributes(node):
             if name in _REFUSED_ATTRIBUTES:
-                raise _refused(node, f"names {name}{' in a text' if isinstance(node, ast.Constant) else ''}")
+                raise _Refused(f"{line} names {name}{' in a text' if isinstance(node, ast.Constant) else ''}")
         unusual = _unusual(node)
         if unusual:
-            sentences.setdefault(unusual, f"{_where(node)} {unusual}, {_UNUSUAL}")
+            sentences.setdefault(unusual, f"{line} {unusual}, {_UNUSUAL}")
     return sentences.values()
 
 
-def _refuse_name(node: ast.AST, name: str, how: str) -> None:
+def _refuse_name(line: str, name: str, how: str) -> None:
     """Raises _Refused if the module's name is refused, or if a part of the name leads out of the process."""
     top, *parts = name.split(".")
     if top in _REFUSED or prepare_module.is_prepare(top) or not _REFUSED_ATTRIBUTES.isdisjoint(parts):
-        raise _refused(node, f"{how} {name}")
+        raise _Refused(f"{line} {how} {name}")
 
 
 def _imported(node: ast.AST) -> Iterator[str]:
@@ -118,12 +118,12 @@ def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
-        names = list(_imported(node))
-        for alias, name in zip(node.names, names, strict=True):
-            whole = alias.asname or isinstance(node, ast.ImportFrom)
-            module = sys.modules.get(name if whole else name.partition(".")[0])
+        for alias, name in zip(node.names, _imported(node), strict=True):
+            # `import a.b` binds `a`; the other forms bind what they name.
+            is_whole = alias.asname or isinstance(node, ast.ImportFrom)
+            module = sys.modules.get(name if is_whole else name.partition(".")[0])
             if module is not None:
-                modules[alias.asname or (alias.name if whole else alias.name.partition(".")[0])] = module
+                modules[alias.asname or (alias.name if is_whole else alias.name.partition(".")[0])] = module
     return modules
 
 
@@ -133,8 +133,6 @@ def _reached(node: ast.AST, modules: dict[str, types.ModuleType]) -> str | None:
     None for any other node. Attributes are looked up in the module's dictionary; attributes that a module creates on
     access are ignored.
     """
-    if isinstance(node, ast.ImportFrom):
-        return None
     parts: list[str] = []
     at = node
     while isinstance(at, ast.Attribute):
@@ -170,11 +168,3 @@ def _unusual(node: ast.AST) -> str | None:
     if node.func.id in ("getattr", "setattr") and not any(isinstance(name, ast.Constant) for name in node.args[1:2]):
         return f"calls {node.func.id} with a computed name"
     return None
-
-
-def _refused(node: ast.AST, what: str) -> _Refused:
-    return _Refused(f"{_where(node)} {what}")
-
-
-def _where(node: ast.AST) -> str:
-    return f"line {int(getattr(node, 'lineno', 0))}"

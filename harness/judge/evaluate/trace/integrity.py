@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import logging
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import sysconfig
 import threading
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType as _Function
@@ -32,17 +33,12 @@ from harness.sandbox.messages import Rejected
 # JAX itself sets this variable when its GPU modules are imported, as packages with kernels for both TPUs and GPUs do.
 # Tracing, compiling and running a program for a TPU or a CPU do not depend on the variable.
 _SET_BY_JAX = frozenset(("MOSAIC_GPU_CUDA_ROOT",))
-# Settings of JAX for caching programs and for printing: none of them changes a program.
-_ABOUT_NO_PROGRAM = (
-    "jax_compilation_cache_",
-    "jax_enable_compilation_cache",
-    "jax_explain_cache_misses",
-    "jax_log_compiles",
-    "jax_logging_level",
-    "jax_persistent_cache_",
-    "jax_raise_persistent_cache_errors",
-    "jax_traceback_filtering",
+# Beginnings of JAX's settings for caching programs and for printing: none of them changes a program.
+_CACHING_AND_PRINTING = (
+    "jax_compilation_cache_ jax_enable_compilation_cache jax_explain_cache_misses jax_log_compiles jax_logging_level "
+    "jax_persistent_cache_ jax_raise_persistent_cache_errors jax_traceback_filtering"
 )
+_ABOUT_NO_PROGRAM = tuple(_CACHING_AND_PRINTING.split())
 _GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy", "time")
 
 
@@ -51,8 +47,8 @@ class Snapshot:
     """A snapshot of the process: every callable by module, class and name, and all settings.
 
     `primitives` are JAX's primitives by identity, with the attributes of each. `rules` are JAX's tables of rules for
-    lowering, batching and interpreting primitives, by module and name. A table that contains one table for each
-    platform or kind of kernel is listed by these too.
+    lowering, batching and interpreting primitives, by module and name; a table within a table (one for each platform or
+    kind of kernel) also by its key.
     """
 
     callables: dict[tuple[str, str], tuple[Any, ...]]
@@ -87,32 +83,30 @@ def put_back(before: Snapshot) -> tuple[str, ...]:
     program, because JAX has already read the variables that it uses, and the compilers run in other processes. If any
     other setting changed, `require_untouched` refuses the candidate.
     """
-    now = dict(os.environ)
-    variables = sorted(
-        name for name in {*now, *before.variables} - _SET_BY_JAX if now.get(name) != before.variables.get(name)
-    )
+    variables = _differing(before.variables, os.environ)
     for name in variables:
         if name in before.variables:
             os.environ[name] = before.variables[name]
         else:
             del os.environ[name]
-    settings = sorted(
-        name
-        for name, value in jax.config.values.items()
-        if name.startswith(_ABOUT_NO_PROGRAM) and value != before.configuration.get(name)
-    )
+    changed = _differing(before.configuration, jax.config.values)
+    settings = [name for name in changed if name.startswith(_ABOUT_NO_PROGRAM)]
     for name in settings:
         jax.config.update(name, before.configuration[name])
     return (*_sentences("the environment variable", variables, before), *_sentences("JAX's setting", settings, before))
 
 
-def _sentences(what: str, names: Sequence[str], before: Snapshot) -> tuple[str, ...]:
-    """One sentence for each module that sets some of `names`; `what` says what a name is ("JAX's setting")."""
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in {*old, *new} - _SET_BY_JAX if old.get(name) != new.get(name))
+
+
+def _sentences(noun: str, names: Sequence[str], before: Snapshot) -> tuple[str, ...]:
+    """One sentence for each module that sets some of `names`; `noun` is the word for such a name ("JAX's setting")."""
     places: dict[str, list[str]] = {}
     for name in names:
         places.setdefault(_set_in(name, before), []).append(name)
     return tuple(
-        f"importing kernel.py sets {what if len(together) == 1 else f'{what}s'} {', '.join(together)}{place}, which "
+        f"importing kernel.py sets {noun}{'s' * (len(together) > 1)} {', '.join(together)}{place}, which "
         f"{'is' if len(together) == 1 else 'are'} put back: the kernel is checked, compiled and timed without "
         f"{'it' if len(together) == 1 else 'them'}"
         for place, together in places.items()
@@ -141,13 +135,9 @@ def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
     """
     for equation in jaxprs.every_equation(jaxpr):
         if id(equation.primitive) not in before.primitives:
-            raise Rejected(
-                "static",
-                "foreign-primitive",
-                f"{jaxprs.line_of(equation)}expected primitives of JAX, got the foreign primitive "
-                f"{equation.primitive.name!r}: its lowering for the chip cannot be checked on a CPU; write it with "
-                "operations of JAX",
-            )
+            message = f"expected primitives of JAX, got the foreign primitive {equation.primitive.name!r}"
+            reason = "a CPU cannot check its lowering for the chip; use operations of JAX"
+            raise jaxprs.refusal(equation, "foreign-primitive", f"{message}: {reason}")
 
 
 def require_untouched(before: Snapshot) -> None:
@@ -160,24 +150,17 @@ def require_untouched(before: Snapshot) -> None:
     for place, value in before.callables.items():
         there = now.get(place, ())
         if len(there) != len(value) or any(new is not old for new, old in zip(there, value, strict=True)):
-            raise Rejected(
-                "static",
-                "judge-patched",
-                f"expected kernel.py to leave other modules alone, but it replaced {'.'.join(place)}",
-            )
+            message = f"expected kernel.py to leave other modules alone, but it replaced {'.'.join(place)}"
+            raise Rejected("static", "judge-patched", message)
     if (changed_rule := _changed_rule(before)) is not None:
-        raise Rejected(
-            "static",
-            "judge-patched",
-            f"expected kernel.py to leave JAX's rules for primitives alone, but it changed {changed_rule}",
-        )
-    for what, old, new in (
-        ("the setting", before.configuration, dict(jax.config.values)),
-        ("the environment variable", before.variables, dict(os.environ)),
+        message = f"expected kernel.py to leave JAX's rules for primitives alone, but it changed {changed_rule}"
+        raise Rejected("static", "judge-patched", message)
+    for noun, old, new in (
+        ("the setting", before.configuration, jax.config.values),
+        ("the environment variable", before.variables, os.environ),
     ):
-        changed = sorted(name for name in {*old, *new} - _SET_BY_JAX if old.get(name) != new.get(name))
-        if changed:
-            message = f"expected kernel.py to leave the process as it is, but it changed {what} {', '.join(changed)}"
+        if changed := _differing(old, new):
+            message = f"expected kernel.py to leave the process as it is, but it changed {noun} {', '.join(changed)}"
             raise Rejected("static", "settings-changed", message)
     if _handlers() != before.handlers:
         message = (
@@ -187,11 +170,8 @@ def require_untouched(before: Snapshot) -> None:
         raise Rejected("static", "settings-changed", message)
     started = [thread.name for thread in threading.enumerate() if thread not in before.threads]
     if started:
-        raise Rejected(
-            "static",
-            "left-behind",
-            f"expected kernel.py to start no threads, but these still run: {', '.join(started)}",
-        )
+        message = f"expected kernel.py to start no threads, but these still run: {', '.join(started)}"
+        raise Rejected("static", "left-behind", message)
 
 
 def _callables() -> Iterator[tuple[tuple[str, str], tuple[Any, ...]]]:
@@ -219,31 +199,32 @@ def _members(module: str, name: str, owner: type) -> Iterator[tuple[tuple[str, s
             yield (module, f"{name}.{attribute}"), (member,)
 
 
+def _names_of_jax() -> Iterator[tuple[str, str, Any]]:
+    """The module, the name and the value of each attribute of JAX's modules."""
+    for module_name, module in list(sys.modules.items()):
+        if module is not None and module_name.partition(".")[0] == "jax":
+            yield from ((module_name, name, value) for name, value in list(vars(module).items()))
+
+
 def _primitives(rules: dict[tuple[str, ...], dict[Any, Any]]) -> Iterator[Any]:
     """The primitives that are attributes of JAX's modules, and the primitives that have a rule."""
-    for name, module in list(sys.modules.items()):
-        if module is not None and name.partition(".")[0] == "jax":
-            yield from (value for value in list(vars(module).values()) if isinstance(value, core.Primitive))
-    for table in rules.values():
-        yield from (primitive for primitive in table if isinstance(primitive, core.Primitive))
+    values = itertools.chain((value for _, _, value in _names_of_jax()), *rules.values())
+    return (value for value in values if isinstance(value, core.Primitive))
 
 
 def _rules() -> Iterator[tuple[tuple[str, ...], dict[Any, Any]]]:
     """The dictionaries in modules of JAX whose keys are primitives, including dictionaries within a dictionary."""
-    for name, module in list(sys.modules.items()):
-        if module is None or name.partition(".")[0] != "jax":
-            continue
-        for key, value in list(vars(module).items()):
-            if isinstance(value, dict):
-                if _is_of_primitives(value):
-                    yield (name, key), dict(value)
-                for part, inner in list(value.items()):
-                    if isinstance(inner, dict) and _is_of_primitives(inner):
-                        yield (name, key, str(part)), dict(inner)
+    for module, name, value in _names_of_jax():
+        if isinstance(value, dict):
+            if _is_of_primitives(value):
+                yield (module, name), dict(value)
+            for part, inner in list(value.items()):
+                if _is_of_primitives(inner):
+                    yield (module, name, str(part)), dict(inner)
 
 
-def _is_of_primitives(table: dict[Any, Any]) -> bool:
-    return isinstance(next(iter(table), None), core.Primitive)
+def _is_of_primitives(table: Any) -> bool:
+    return isinstance(table, dict) and isinstance(next(iter(table), None), core.Primitive)
 
 
 def _changed_rule(before: Snapshot) -> str | None:
@@ -277,7 +258,8 @@ def _handlers() -> tuple[Any, ...]:
         sys.breakpointhook,
         warnings.showwarning,
         tuple(sys.get_asyncgen_hooks()),
-        *(tuple(called) for called in (gc.callbacks, sys.path_hooks)),
+        tuple(gc.callbacks),
+        tuple(sys.path_hooks),
         *(tuple(listeners) for listeners in vars(monitoring).values() if isinstance(listeners, list)),
         # New loggers do not count: imports create them, and they have neither handlers nor filters.
         *(called for logger in loggers for called in (*logger.handlers, *logger.filters)),
@@ -296,7 +278,7 @@ def require_self_contained(helpers: Collection[str]) -> None:
             continue
         path = Path(file).resolve()
         if not any(path.is_relative_to(home) for home in installed):
-            message = f"expected kernel.py to import installed packages and its helpers, but it imported {name}"
+            message = f"expected kernel.py to import only installed packages and its helpers, but it imported {name}"
             detail = "An attempt records only kernel.py and the files next to it that its import statements name."
             raise Rejected("contract", "foreign-import", message, detail)
 

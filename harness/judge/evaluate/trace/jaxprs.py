@@ -1,8 +1,9 @@
 """Reads a traced program: its Pallas calls, and its floating-point work inside and outside of these calls."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, replace
+from operator import add
 from typing import Any, Literal
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core
 
-from harness.judge.evaluate.trace import grids
+from harness.sandbox.messages import Rejected
 
 Jaxpr = Any
 Equation = Any
@@ -22,52 +23,29 @@ _INDICES_OF_A_WRITE = {"swap": slice(2, None), "addupdate": slice(2, None), "mas
 # A power counts as one exponential, whatever its base.
 _EXPONENTIALS = ("exp", "exp2", "pow")
 # Operations that count as one FLOP for each element of the result.
-ELEMENTWISE = frozenset((
-    *EXPS, "add", "sub", "mul", "div", "max", "min", "neg", "abs", "rem", "sqrt", "rsqrt", "cbrt", "integer_pow",
-    "square", "sin", "cos", "tan", "atan2", "floor", "ceil", "round", "sign", "clamp", "nextafter", "add_any",
-))  # fmt: skip
-# Operations that count as one FLOP for each element of the operand.
-REDUCTIONS = frozenset(
-    (
-        "reduce_sum",
-        "reduce_max",
-        "reduce_min",
-        "reduce_prod",
-        "argmax",
-        "argmin",
-        "cumsum",
-        "cummax",
-        "cummin",
-        "cumprod",
-        "cumlogsumexp",
-        "reduce_window_sum",
-        "reduce_window_max",
-        "reduce_window_min",
-        "sort",
-    )
+_ARITHMETIC = (
+    "add sub mul div max min neg abs rem sqrt rsqrt cbrt integer_pow square sin cos tan atan2 floor ceil round sign "
+    "clamp nextafter add_any"
 )
+ELEMENTWISE = frozenset((*EXPS, *_ARITHMETIC.split()))
+# Operations that count as one FLOP for each element of the operand.
+_REDUCING = (
+    "reduce_sum reduce_max reduce_min reduce_prod argmax argmin cumsum cummax cummin cumprod cumlogsumexp "
+    "reduce_window_sum reduce_window_max reduce_window_min sort"
+)
+REDUCTIONS = frozenset(_REDUCING.split())
 # Collectives, which move or add up elements, count as one FLOP for each element of the operand. So if the problem is a
 # collective, XLA's own collective exceeds the work that may stay outside kernels.
-COLLECTIVES = frozenset(
-    (
-        "all_gather",
-        "all_gather_invariant",
-        "all_to_all",
-        "pmax",
-        "pmin",
-        "ppermute",
-        "psum",
-        "psum_invariant",
-        "reduce_scatter",
-    )
-)
+_MOVING = "all_gather all_gather_invariant all_to_all pmax pmin ppermute psum psum_invariant reduce_scatter"
+COLLECTIVES = frozenset(_MOVING.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """Floating-point work by place. `uncounted_loops` are loops of unknown trip count; their bodies are counted once.
+    """Floating-point operations in Pallas calls (`pallas`) and outside of them.
 
-    `exponentials` are those of `pallas`, `outside_in_loops` the part of `outside` that is in uncounted loops.
+    `uncounted_loops` is the number of loops of unknown trip count, whose bodies are counted once. `exponentials` is a
+    part of `pallas`, and `outside_in_loops` is the part of `outside` that stands in uncounted loops.
     """
 
     pallas: int = 0
@@ -77,32 +55,27 @@ class Flops:
     outside_in_loops: int = 0
 
     def __add__(self, other: "Flops") -> "Flops":
-        return Flops(
-            self.pallas + other.pallas,
-            self.outside + other.outside,
-            self.uncounted_loops + other.uncounted_loops,
-            self.exponentials + other.exponentials,
-            self.outside_in_loops + other.outside_in_loops,
-        )
+        return Flops(*map(add, astuple(self), astuple(other)))
 
     def times(self, factor: int) -> "Flops":
-        return Flops(
-            self.pallas * factor,
-            self.outside * factor,
-            self.uncounted_loops,
-            self.exponentials * factor,
-            self.outside_in_loops * factor,
-        )
+        scaled = Flops(*(count * factor for count in astuple(self)))
+        return replace(scaled, uncounted_loops=self.uncounted_loops)
 
 
 def inner(equation: Equation) -> list[Jaxpr]:
     """The programs that an equation holds: branches, bodies, called functions."""
-    programs: list[Jaxpr] = []
-    for value in equation.params.values():
-        for part in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(part, (core.ClosedJaxpr, core.Jaxpr)):
-                programs.append(open_program(part))
-    return programs
+    return [
+        open_program(part)
+        for value in equation.params.values()
+        for part in (value if isinstance(value, (tuple, list)) else (value,))
+        if isinstance(part, (core.ClosedJaxpr, core.Jaxpr))
+    ]
+
+
+def operands_of(equation: Equation) -> Any:
+    """The operands of a copy, signal or wait. The last operand of a copy is the device (None: the kernel's own)."""
+    tree = equation.params.get("tree", equation.params.get("args_tree"))
+    return jax.tree.unflatten(tree, equation.invars)
 
 
 def is_in_hbm(block: Any) -> bool:
@@ -119,7 +92,7 @@ def uses_replaced_values(jaxpr: Jaxpr) -> bool:
 
 
 def writes_at_computed_places(jaxpr: Jaxpr) -> bool:
-    """True if the place of a write anywhere in the program depends on a computed value."""
+    """True if any write in the program has an index that is not a constant."""
     return any(
         not isinstance(operand, core.Literal)
         for equation in equations(jaxpr)
@@ -170,7 +143,7 @@ def every_equation(jaxpr: Jaxpr) -> Iterator[Equation]:
 
 
 def scan_constants(scan: Equation) -> int:
-    """The number of a scan's constants, which are its first operands and the same in each iteration."""
+    """The number of a scan's constants: its first operands, which are the same in each iteration."""
     if "ft_in" in scan.params:
         # jax 0.12 has trees in place of the numbers of constants, carried values and rows.
         return len(tuple(scan.params["ft_in"].unpack()[0]))
@@ -182,21 +155,14 @@ def is_pallas_call(equation: Equation) -> bool:
     return bool(equation.primitive.name == "pallas_call")
 
 
-def is_triton(equation: Equation) -> bool:
-    """True if this Pallas call is in the Triton form, for GPUs."""
-    return grids.is_triton(equation)
-
-
-def calls_within_loops(jaxpr: Jaxpr, *, is_within: bool = False) -> list[Equation]:
+def calls_within_loops(jaxpr: Jaxpr) -> list[Equation]:
     """The Pallas calls in loops or branches: one run of the program may make them several times or not at all."""
     calls = []
     for equation in jaxpr.eqns:
-        if is_pallas_call(equation):
-            calls += [equation] if is_within else []
-            continue
-        loops = is_within or equation.primitive.name in ("scan", "while", "cond")
-        for part in inner(equation):
-            calls += calls_within_loops(part, is_within=loops)
+        if not is_pallas_call(equation):
+            is_loop = equation.primitive.name in ("scan", "while", "cond")
+            for part in inner(equation):
+                calls += pallas_calls(part) if is_loop else calls_within_loops(part)
     return calls
 
 
@@ -243,31 +209,42 @@ def inlined(model: Callable[..., Any], operands: list[Any], results: list[Any], 
 
 
 def line_of(equation: Equation) -> str:
-    """The source line of the equation as `kernel.py line 12: ` (or a helper's), or "" if it is not known."""
-    frames = _frames(equation.source_info.traceback)
-    lines = [f.start_line if hasattr(f, "start_line") else f.line_num for f in frames]
-    return f"{frames[0].file_name} line {lines[0]}: " if lines else ""
+    """The source line of the equation in the candidate's files, as `kernel.py line 12: `; "" if it is not known."""
+    return next((f"{file} line {line}: " for file, line in frames(equation) if is_own(file)), "")
 
 
-def _frames(traceback: Any) -> list[Any]:
-    # The names of the candidate's files have no folder.
-    candidate_frames = (
-        frame for frame in (traceback.frames if traceback is not None else ()) if "/" not in frame.file_name
-    )
-    return [frame for frame in candidate_frames if frame.file_name.endswith(".py")]
+def frames(equation: Equation) -> Iterator[tuple[str, int]]:
+    """The file and the line of each frame of the equation's traceback, innermost first; none if it has no traceback."""
+    traceback = equation.source_info.traceback
+    for frame in traceback.frames if traceback is not None else ():
+        yield frame.file_name, int(frame.start_line if hasattr(frame, "start_line") else frame.line_num)
+
+
+def is_own(file: str) -> bool:
+    """True if the file is the candidate's: code of the candidate has file names without a folder."""
+    return file.endswith(".py") and "/" not in file
+
+
+def distinct(places: Iterable[str]) -> tuple[str, ...]:
+    """The source lines at these `places`, which end with a colon (see `line_of`): each line once, none unknown."""
+    return tuple(dict.fromkeys(filter(None, (place.removesuffix(": ") for place in places))))
+
+
+def refusal(equation: Equation, kind: str, message: str) -> Rejected:
+    """The refusal of an operation in stage `static`; its source line precedes the message."""
+    return Rejected("static", kind, f"{line_of(equation)}{message}")
 
 
 def one_pass_lines(jaxpr: Jaxpr) -> tuple[str, ...]:
     """The lines with products whose float32 operands a TPU rounds to bfloat16, as at the default precision."""
-    lines = (
-        line_of(equation).removesuffix(": ")
+    return distinct(
+        line_of(equation)
         for equation in equations(jaxpr)
         if equation.primitive.name == "dot_general"
         and any(var.aval.dtype == jnp.float32 for var in equation.invars)
         and not {lax.Precision.HIGH, lax.Precision.HIGHEST} & {*_precisions(equation)}
         and not is_row_by_row(equation)
     )
-    return tuple(dict.fromkeys(filter(None, lines)))
 
 
 def _precisions(equation: Equation) -> tuple[Any, ...]:
@@ -276,10 +253,10 @@ def _precisions(equation: Equation) -> tuple[Any, ...]:
 
 
 def is_row_by_row(equation: Equation) -> bool:
-    """True for a float32 product of each row with one row of the other operand, such as each query's sum(o * do).
+    """True for a float32 product whose operands have only batch and contracting axes, such as each query's sum(o * do).
 
-    Both operands have only batch and contracting axes. XLA then multiplies element by element and adds up, all in
-    float32 at every precision: libtpu 0.0.42.1 and 0.0.50.1 compile it without the matrix unit.
+    XLA then multiplies element by element and adds up, all in float32 at every precision: libtpu 0.0.42.1 and 0.0.50.1
+    compile it without the matrix unit.
     """
     if equation.primitive.name != "dot_general" or any(var.aval.dtype != jnp.float32 for var in equation.invars):
         return False
@@ -327,9 +304,8 @@ def _own_flops(equation: Equation) -> int:
     name = equation.primitive.name
     if name in DOTS:
         return _dot_flops(equation)
-    if not equation.outvars or not hasattr(equation.outvars[0].aval, "dtype"):
-        return 0
-    if name not in ELEMENTWISE | REDUCTIONS | COLLECTIVES:
+    has_result = bool(equation.outvars) and hasattr(equation.outvars[0].aval, "dtype")
+    if not has_result or name not in ELEMENTWISE | REDUCTIONS | COLLECTIVES:
         return 0
     operand = equation.outvars[0].aval if name in ELEMENTWISE else equation.invars[0].aval
     elements: int = math.prod(operand.shape)
@@ -338,12 +314,10 @@ def _own_flops(equation: Equation) -> int:
 
 def _dot_flops(equation: Equation) -> int:
     out: int = math.prod(equation.outvars[0].aval.shape)
-    left: tuple[int, ...]
-    right: tuple[int, ...]
-    left, right = (var.aval.shape for var in equation.invars[:2])
+    left, right = ([int(length) for length in var.aval.shape] for var in equation.invars[:2])
     numbers: Any = equation.params.get("dimension_numbers")
     if equation.primitive.name == "dot_general":
-        return 2 * out * math.prod(int(left[axis]) for axis in numbers[0][0])
+        return 2 * out * math.prod(left[int(axis)] for axis in numbers[0][0])
     if equation.primitive.name == "conv_general_dilated":
-        return 2 * out * math.prod(right) // int(right[numbers.rhs_spec[0]])
+        return 2 * out * math.prod(right) // right[int(numbers.rhs_spec[0])]
     return 2 * out * left[-1]

@@ -5,7 +5,8 @@ from typing import Any
 
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Jaxpr, inner, is_pallas_call, is_triton, line_of
+from harness.judge.evaluate.trace.grids import is_triton
+from harness.judge.evaluate.trace.jaxprs import Jaxpr, inner, is_pallas_call, line_of
 from harness.records import Statement
 
 # Operations whose result is the same memory in another shape.
@@ -14,11 +15,8 @@ _SAME_MEMORY = ("reshape", "squeeze", "expand_dims", "optimization_barrier")
 
 def written_over(jaxpr: Jaxpr, statement: Statement) -> tuple[str, ...]:
     """The inputs in a kernel's `input_output_aliases` that are not donated, each as `x in kernel.py line 12`."""
-    kept = {
-        var: array.name
-        for place, (var, array) in enumerate(zip(jaxpr.invars, statement.inputs, strict=True))
-        if place not in statement.donated
-    }
+    pairs = enumerate(zip(jaxpr.invars, statement.inputs, strict=True))
+    kept = {var: array.name for place, (var, array) in pairs if place not in statement.donated}
     return tuple(dict.fromkeys(_written_over(jaxpr, kept)))
 
 
@@ -38,6 +36,5 @@ def _written_over(jaxpr: Jaxpr, kept: Mapping[Any, str]) -> Iterator[str]:
         else:
             for part in inner(equation):
                 if len(part.invars) == len(named):
-                    yield from _written_over(
-                        part, {var: name for var, name in zip(part.invars, named, strict=True) if name is not None}
-                    )
+                    pairs = zip(part.invars, named, strict=True)
+                    yield from _written_over(part, {var: name for var, name in pairs if name is not None})

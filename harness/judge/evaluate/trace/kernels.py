@@ -14,11 +14,11 @@ from jaxlib.mlir import ir
 from harness.dumps import hlo, mosaic, triton
 
 TPU_CALL = hlo.TPU_CALL
-# The target of the custom call by which an exported program calls a kernel in Pallas' Triton form.
+# The target of the custom call of a kernel in Pallas' Triton form.
 TRITON_CALL = "__gpu$xla.gpu.triton"
 
 _BOUNDS = re.compile(r"iteration_bounds = array<i64(?:: (?P<bounds>[-\d, ]+))?>")
-# Triton calls CUDA's library for exponentials; the call is renamed to MLIR's operation, so that one count covers both.
+# Triton calls CUDA's library for exponentials. The call is renamed to MLIR's operation, so that one count covers both.
 _LIBRARY_EXPONENTIAL = re.compile(r'"tt\.extern_elementwise"(?=\(.*symbol = "__nv_(?:fast_)?(?P<name>exp2?)f?")')
 
 

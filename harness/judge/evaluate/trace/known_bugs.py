@@ -1,4 +1,4 @@
-"""Bugs of some versions of JAX that affect kernels: an affected kernel is not judged under these versions."""
+"""Bugs in some versions of JAX that affect kernels: an affected kernel is not judged under these versions."""
 
 import ast
 import re
@@ -55,22 +55,20 @@ KNOWN_BUGS = (
 
 
 def refuse(sources: Iterable[bytes], version: str) -> None:
-    """Raises Rejected `static`, `known-jax-bug` if a bug of this version of JAX reaches the kernel's sources.
+    """Raises Rejected `static`, `known-jax-bug` if a bug of this version of JAX affects the kernel.
 
-    A version that cannot be parsed counts as free of bugs, because every known bug is of released versions.
+    A version that cannot be parsed counts as free of bugs, because all known bugs are in released versions.
     """
     numbers = _NUMBERS.match(version)
     if numbers is None:
         return
     here = (int(numbers[1]), int(numbers[2]), int(numbers[3]))
     trees = [ast.parse(source) for source in sources]
-    touching = [bug for bug in KNOWN_BUGS if bug.first <= here <= bug.last and any(map(bug.touches, trees))]
-    if touching:
-        bug = touching[0]
-        versions = " to ".join(".".join(map(str, end)) for end in (bug.first, bug.last))
-        raise Rejected(
-            "static",
-            "known-jax-bug",
-            f"expected a kernel that no known bug of jax {version} affects, but this bug affects it: {bug.what} "
-            f"({bug.issue}, jax {versions}); {bug.instead}, or judge the kernel with another version",
-        )
+    for bug in KNOWN_BUGS:
+        if bug.first <= here <= bug.last and any(map(bug.touches, trees)):
+            versions = " to ".join(".".join(map(str, end)) for end in (bug.first, bug.last))
+            message = (
+                f"expected a kernel that no known bug of jax {version} affects, got one with this bug: {bug.what} "
+                f"({bug.issue}, jax {versions}); {bug.instead}, or judge the kernel with another version"
+            )
+            raise Rejected("static", "known-jax-bug", message)

@@ -11,17 +11,8 @@ from jax.extend import core
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls
 
 # Calls whose programs are evaluated too: each runs once, with the operands of the call.
-_CALLS = (
-    "jit",
-    "pjit",
-    "closed_call",
-    "core_call",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "custom_vmap_call",
-    "remat2",
-    "checkpoint",
-)
+_NAMES = "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vmap_call remat2 checkpoint"
+_CALLS = frozenset(_NAMES.split())
 
 
 def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...]]:
@@ -42,7 +33,7 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
         reached[:] = bounds_by_call
         return list(bounds_by_call.values())
 
-    # The bounds are computed as one program, because JAX compiles each operation that runs by itself. Calls within
+    # The bounds are computed as one program, because JAX would compile each operation that runs by itself. Calls within
     # loops are left out, because their operands are unknown.
     values = jax.jit(bounds)({place: value for place, value in enumerate(inputs) if value is not None})
     for call, grid in zip(reached, values, strict=True):
@@ -53,7 +44,7 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
 def _walk(
     jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Any], bounds_by_call: dict[int, tuple[Any, ...]]
 ) -> list[Any]:
-    """The outputs, None for those that the known inputs do not determine; adds grids to `bounds_by_call`."""
+    """The outputs, None for each that the known inputs do not determine. Adds grids to `bounds_by_call`."""
     values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
     values |= {var: value for var, value in zip(jaxpr.invars, inputs, strict=True) if value is not None}
 
@@ -66,7 +57,8 @@ def _walk(
         if is_pallas_call(equation):
             bounds_by_call[id(equation)] = _grid(equation, operands)
         elif equation.primitive.name in _CALLS:
-            results = _walk(inner(equation)[0], _constants(equation), operands, bounds_by_call)
+            closed = (part.consts for part in equation.params.values() if isinstance(part, core.ClosedJaxpr))
+            results = _walk(inner(equation)[0], next(closed, ()), operands, bounds_by_call)
         elif all(operand is not None for operand in operands) and _is_integer(equation):
             results = _result(equation, operands)
         values |= {var: value for var, value in zip(equation.outvars, results, strict=False) if value is not None}
@@ -74,7 +66,7 @@ def _walk(
 
 
 def _grid(call: Equation, operands: Sequence[Any]) -> tuple[Any, ...]:
-    """The bounds of a call's grid; the bounds known only at run time are the call's first operands, in order."""
+    """The bounds of a call's grid. Bounds that are known only at run time are the call's first operands, in order."""
     mapping = call.params["grid_mapping"]
     dynamic_bounds = iter(operands[: mapping.num_dynamic_grid_bounds])
     bounds = [_static(bound) for bound in mapping.grid]
@@ -83,11 +75,6 @@ def _grid(call: Equation, operands: Sequence[Any]) -> tuple[Any, ...]:
 
 def _static(bound: Any) -> int | None:
     return int(bound) if isinstance(bound, (int, np.integer)) else None
-
-
-def _constants(equation: Equation) -> Sequence[Any]:
-    programs = [part for part in equation.params.values() if isinstance(part, core.ClosedJaxpr)]
-    return programs[0].consts if programs else ()
 
 
 def _is_integer(equation: Equation) -> bool:

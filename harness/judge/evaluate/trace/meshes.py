@@ -26,16 +26,15 @@ def placements(splits: Splits, mesh: Any) -> tuple[NamedSharding, ...]:
 
 def shapes(inputs: Sequence[Array], mesh: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
     """The shapes of these arrays, split over the axes of `mesh`; without shardings if `mesh` is None."""
-    where = placements(splits(inputs), mesh) if mesh is not None else (None,) * len(inputs)
-    return tuple(
-        jax.ShapeDtypeStruct(array.shape, arrays.dtype(array.dtype), sharding=place)
-        for array, place in zip(inputs, where, strict=True)
-    )
+    avals = [jax.ShapeDtypeStruct(array.shape, arrays.dtype(array.dtype)) for array in inputs]
+    return _with_shardings(avals, placements(splits(inputs), mesh) if mesh is not None else ())
 
 
 def placed(avals: Sequence[Any], splits: Splits, chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
     """The shapes of these values, split over the mesh of chips; without shardings for a single chip."""
-    where = placements(splits, asked_device.abstract_mesh(chip)) if chip.mesh else (None,) * len(avals)
-    return tuple(
-        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=place) for aval, place in zip(avals, where, strict=True)
-    )
+    return _with_shardings(avals, placements(splits, asked_device.abstract_mesh(chip)) if chip.mesh else ())
+
+
+def _with_shardings(avals: Sequence[Any], places: Sequence[NamedSharding]) -> tuple[jax.ShapeDtypeStruct, ...]:
+    pairs = zip(avals, places or (None,) * len(avals), strict=True)
+    return tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=place) for aval, place in pairs)

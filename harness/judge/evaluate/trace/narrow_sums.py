@@ -1,12 +1,12 @@
 """Finds sums and maxima that a kernel keeps in bfloat16: sums are then inexact, maxima wrong for large scores."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, every_program, scan_constants
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, distinct, equations, every_program, scan_constants
 from harness.judge.evaluate.trace.packages import place_of
 
 # The operations that may stand between a row's maximum and the conversion of the running maximum.
@@ -24,11 +24,11 @@ def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
     ]
     narrow += [addition for program in every_program(jaxpr) for addition in _added_to_references(program)]
     narrow += [addition for equation in equations(jaxpr) for addition in _added_to_values(equation)]
-    return _places(narrow)
+    return distinct(map(place_of, narrow))
 
 
 def _added_to_references(program: Jaxpr) -> Iterator[Equation]:
-    """The additions to values of a bfloat16 reference whose results are written back to the same reference."""
+    """The additions to a value of a bfloat16 reference that write the result back to the same reference."""
     origins: dict[Any, Any] = {}
     sums: dict[tuple[Any, Any], Equation] = {}
     for equation in program.eqns:
@@ -58,17 +58,14 @@ def _added_to_values(loop: Equation) -> Iterator[Equation]:
     sums: dict[tuple[Any, Any], Equation] = {}
     for equation in body.eqns:
         _follow(equation, origins, sums)
-    yield from (
-        sums[result, value]
-        for value, result in pairs
-        if not isinstance(result, core.Literal) and (result, value) in sums
-    )
+    carried = ((result, value) for value, result in pairs if not isinstance(result, core.Literal))
+    yield from (sums[each] for each in carried if each in sums)
 
 
 def _follow(equation: Equation, origins: dict[Any, Any], sums: dict[tuple[Any, Any], Equation]) -> None:
-    """Follows kept values through an equation.
+    """Adds the results of an equation to `origins` and `sums`.
 
-    `origins` maps a variable to the reference or loop value that it comes from, `sums` maps a variable and its origin
+    `origins` maps a variable to the reference or loop value that it comes from. `sums` maps a variable and its origin
     to the addition.
     """
     name, operands = equation.primitive.name, [var for var in equation.invars if isinstance(var, core.Var)]
@@ -92,10 +89,4 @@ def of_maxima(jaxpr: Jaxpr) -> tuple[str, ...]:
                 maxima.update(equation.outvars)
             elif derived and name == "convert_element_type" and equation.outvars[0].aval.dtype == jnp.bfloat16:
                 conversions.append(equation)
-    return _places(conversions)
-
-
-def _places(rounding_equations: Iterable[Equation]) -> tuple[str, ...]:
-    return tuple(
-        dict.fromkeys(filter(None, (place_of(equation).removesuffix(": ") for equation in rounding_equations)))
-    )
+    return distinct(map(place_of, conversions))

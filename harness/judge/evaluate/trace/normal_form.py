@@ -192,7 +192,7 @@ def difference(module_text: str, expected: str) -> str | None:
     if actual.digest == other.digest:
         return None
     if len(actual.kernels) != len(other.kernels):
-        return f"it calls {len(actual.kernels)} kernels and not {len(other.kernels)}"
+        return f"it calls {len(actual.kernels)} kernels instead of {len(other.kernels)}"
     shown, wanted = _Shown(module_text), _Shown(expected)
     for number, (kernel, others) in enumerate(zip(shown.kernels, wanted.kernels, strict=True)):
         if (at := _first(kernel.lines, others.lines)) is not None:
@@ -217,7 +217,7 @@ class _Text:
 
 
 class _Shown:
-    """The text of an exported program, for showing the first difference to a person."""
+    """The text of an exported program, in which a person is shown the first difference."""
 
     def __init__(self, module_text: str) -> None:
         with mlir.make_ir_context():
@@ -268,12 +268,18 @@ def _inner(operation: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def _strip(operation: ir.Operation) -> Iterator[str]:
-    """Removes names, puts a hash in place of each kernel, and yields the kernel's text."""
+    """Removes names, replaces each kernel by a hash, and yields the kernel's text."""
     attributes = operation.attributes
     for name in _NAMED_ATTRIBUTES:
         if name in attributes:
             del attributes[name]
-    _strip_frontend(attributes)
+    if _FRONTEND in attributes:
+        # The kernel's metadata is free text; XLA reads the other attributes.
+        frontend = ir.DictAttr(attributes[_FRONTEND])
+        kept = {each.name: each.attr for each in frontend if each.name != _KERNEL_METADATA}
+        del attributes[_FRONTEND]
+        if kept:
+            attributes[_FRONTEND] = ir.DictAttr.get(kept)
     target = kernels.called(operation)
     if target == kernels.TPU_CALL:
         config = kernels.mosaic_config(operation)
@@ -292,19 +298,6 @@ def _strip(operation: ir.Operation) -> Iterator[str]:
         attributes["mhlo.backend_config"] = ir.StringAttr.get(words, operation.context)
     for inner in _inner(operation):
         yield from _strip(inner)
-
-
-def _strip_frontend(attributes: Any) -> None:
-    """Removes the kernel's metadata, which is free text; keeps the other attributes, which XLA reads."""
-    if _FRONTEND in attributes:
-        kept = {
-            attribute.name: attribute.attr
-            for attribute in ir.DictAttr(attributes[_FRONTEND])
-            if attribute.name != _KERNEL_METADATA
-        }
-        del attributes[_FRONTEND]
-        if kept:
-            attributes[_FRONTEND] = ir.DictAttr.get(kept)
 
 
 def _anonymous(text: str) -> str:

@@ -17,67 +17,35 @@ from harness.judge.evaluate.trace.jaxprs import (
     inner,
     line_of,
     pallas_calls,
+    refusal,
 )
 from harness.judge.evaluate.trace.used_again import refuse_use_again
 from harness.sandbox.messages import Rejected
 
 # Operations that split arrays over devices, or move data between devices. They are searched for outside Pallas calls
 # only: inside, most of them have other meanings, and `semantics` decides.
-_SHARDED = frozenset(
-    (
-        "all_gather",
-        "all_gather_invariant",
-        "all_gather_reduced",
-        "all_to_all",
-        "axis_index",
-        "custom_partitioning",
-        "mesh_cast",
-        "pbroadcast",
-        "pcast",
-        "pgather",
-        "pmap",
-        "pmax",
-        "pmin",
-        "ppermute",
-        "psum",
-        "psum2",
-        "psum_invariant",
-        "psum_scatter",
-        "ragged_all_to_all",
-        "reduce_scatter",
-        "reshard",
-        "shard_map",
-        "sharding_constraint",
-        "unreduced_psum",
-        "unreduced_reduce_scatter",
-        "xla_pmap",
-    )
+_OVER_DEVICES = (
+    "all_gather all_gather_invariant all_gather_reduced all_to_all axis_index custom_partitioning mesh_cast pbroadcast "
+    "pcast pgather pmap pmax pmin ppermute psum psum2 psum_invariant psum_scatter ragged_all_to_all reduce_scatter "
+    "reshard shard_map sharding_constraint unreduced_psum unreduced_reduce_scatter xla_pmap"
 )
+_SHARDED = frozenset(_OVER_DEVICES.split())
 # The compiler refuses products of numbers with 8 bits or fewer if the matrix unit cannot compute them. It always
 # refuses float16 (libtpu 0.0.42.1 and 0.0.50.1).
 _NARROW_BITS = 8
 # The primitives of kernels over a mesh of cores; the mesh says which cores.
 _OVER_CORES = ("core_map", "mpmd_map")
-# If a kernel.py that names one of these fails, the failure is put down to devices that this machine lacks.
-_NAMES_OF_SHARDING = frozenset(
-    (
-        "Mesh",
-        "NamedSharding",
-        "PartitionSpec",
-        "PositionalSharding",
-        "make_mesh",
-        "pmap",
-        "set_mesh",
-        "shard_map",
-        "use_mesh",
-        "with_sharding_constraint",
-    )
+# If a kernel.py that names one of these fails, the message says that the judge has one device, or no SparseCores.
+_FOR_SHARDING = (
+    "Mesh NamedSharding PartitionSpec PositionalSharding make_mesh pmap set_mesh shard_map use_mesh "
+    "with_sharding_constraint"
 )
-# Functions with which a candidate could become another program on a machine with several devices.
-_COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
+_NAMES_OF_SHARDING = frozenset(_FOR_SHARDING.split())
 _NAMES_OF_SPARSECORES = frozenset(
     ("SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc")
 )
+# Functions with which a candidate could become another program on a machine with several devices.
+_COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
 
 _ONE_DEVICE = (
     "only one device is judged, and its time says nothing about several; use the function that one device runs (the "
@@ -87,12 +55,11 @@ _NO_SPARSECORE = (
     "SparseCores are neither interpreted nor simulated; write the kernel for the TensorCore with pl.pallas_call"
 )
 
-
-# Sums over the chips of a mesh. As in other sums, the order in which XLA adds is unknown, and each step rounds to the
-# operand's dtype. With 32 bits this rounding is within the tolerance for sums; with fewer bits it exceeds it.
+# Sums over the chips of a mesh. The order in which XLA adds is unknown, and each step rounds to the operand's dtype.
+# With 32 bits the rounding is within the tolerance for sums; with fewer bits it is not.
 _SUMS = frozenset(("psum", "psum_invariant", "reduce_scatter"))
 _SUM_BYTES = 4
-# These operations are allowed, because XLA's own programs for them are simulated.
+# Allowed in a program over a mesh, because XLA's own programs for them are simulated.
 _ALLOWED_ON_A_MESH = COLLECTIVES | {"axis_index", "shard_map"}
 
 
@@ -104,10 +71,10 @@ def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
     """
     every = tuple(equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
-        # Kernels over cores are refused later, with another kind: their names of axes mean a chip's cores.
+        # Kernels over cores are refused later, with another kind: their axes are a chip's cores.
         return
     if chip.mesh:
-        _refuse_where_not_all_come(jaxpr)
+        _refuse_unreached(jaxpr)
         refuse_use_again(jaxpr)
     for equation in every:
         name = equation.primitive.name
@@ -121,7 +88,7 @@ def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
             raise _sharded(f"{name} with {type(placed).__name__}", line_of(equation))
 
 
-def _refuse_where_not_all_come(jaxpr: Jaxpr) -> None:
+def _refuse_unreached(jaxpr: Jaxpr) -> None:
     """Raises Rejected `sharded` for a kernel or collective in a branch or `while`: some chips may not reach it."""
     for branching in equations(jaxpr, into_pallas=False):
         if branching.primitive.name not in ("cond", "while"):
@@ -130,37 +97,31 @@ def _refuse_where_not_all_come(jaxpr: Jaxpr) -> None:
             for equation in equations(body, into_pallas=False):
                 name = equation.primitive.name
                 if name == "pallas_call" or (name in _ALLOWED_ON_A_MESH and name != "axis_index"):
-                    raise Rejected(
-                        "static",
-                        "sharded",
-                        f"{line_of(equation)}expected kernels and collectives that all chips reach, got {name} in "
-                        f"{branching.primitive.name}: a chip that does not reach it keeps the others waiting forever; "
-                        "put the branch into the kernel",
+                    message = (
+                        f"expected kernels and collectives that all chips reach, got {name} in "
+                        f"{branching.primitive.name}: if one chip does not reach it, the others wait forever; put the "
+                        "branch into the kernel"
                     )
+                    raise refusal(equation, "sharded", message)
 
 
 def _refuse_on_a_mesh(equation: Equation, chip: Chip) -> None:
     name = equation.primitive.name
     if name in _SHARDED - _ALLOWED_ON_A_MESH:
-        allowed = ", ".join(sorted(_ALLOWED_ON_A_MESH))
-        expectation = f"{line_of(equation)}expected one of the operations {allowed}, got {name}"
-        raise Rejected(
-            "static",
-            "sharded",
-            f"{expectation}, whose results were never compared between CPU and chip; send the data within a kernel",
-        )
+        message = f"expected one of the operations {', '.join(sorted(_ALLOWED_ON_A_MESH))}, got {name}"
+        remedy = "its results were never compared between CPU and chip; send the data within a kernel"
+        raise refusal(equation, "sharded", f"{message}: {remedy}")
     narrow = [var.aval.dtype for var in equation.invars if name in _SUMS and var.aval.dtype.itemsize < _SUM_BYTES]
     if narrow:
-        raise Rejected(
-            "static",
-            "sharded",
-            f"{line_of(equation)}expected a sum over chips in 32 bits, got {name} of {narrow[0]}: XLA rounds the sum "
-            "after each step, and the number of steps is unknown; convert to float32 first, or add up within a kernel",
+        message = (
+            f"expected a sum over chips in 32 bits, got {name} of {narrow[0]}: XLA rounds the sum after each step, and "
+            "the number of steps is unknown; convert to float32 first, or add up within a kernel"
         )
+        raise refusal(equation, "sharded", message)
     mesh = equation.params.get("mesh") if name == "shard_map" else None
     if mesh is not None and tuple(mesh.shape.items()) != chip.mesh:
         sizes = ", ".join(f"{axis}={size}" for axis, size in chip.mesh)
-        raise Rejected("static", "sharded", f"{line_of(equation)}expected shard_map over the mesh {sizes}, got {mesh}")
+        raise refusal(equation, "sharded", f"expected shard_map over the mesh {sizes}, got {mesh}")
 
 
 def refuse_sparsecore(jaxpr: Jaxpr) -> None:
@@ -168,8 +129,8 @@ def refuse_sparsecore(jaxpr: Jaxpr) -> None:
     for equation in equations(jaxpr, into_pallas=False):
         params = (equation.params.get(name) for name in ("mesh", "meshes", "compiler_params"))
         if equation.primitive.name in (*_OVER_CORES, "pallas_call") and any(map(_is_of_sparsecores, params)):
-            expectation = f"{line_of(equation)}expected a kernel for the TensorCore, got {equation.primitive.name}"
-            raise Rejected("static", "sparsecore", f"{expectation} for SparseCores: {_NO_SPARSECORE}")
+            message = f"expected a kernel for the TensorCore, got {equation.primitive.name} for SparseCores"
+            raise refusal(equation, "sparsecore", f"{message}: {_NO_SPARSECORE}")
 
 
 def refuse_counting(sources: Iterable[bytes]) -> None:
@@ -180,7 +141,7 @@ def refuse_counting(sources: Iterable[bytes]) -> None:
 
 
 def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
-    """Raises Rejected `dtype-not-on-chip` if a kernel computes with a type for which the compiler has no code."""
+    """Raises Rejected `dtype-not-on-chip` if a kernel computes with a type that the chip's compiler refuses."""
     if chip.platform != "tpu":
         return
     for call in pallas_calls(jaxpr):
@@ -192,16 +153,16 @@ def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
                 operands = [var.aval.dtype for var in equation.invars]
                 what = next((str(dtype) for dtype in operands if dtype.itemsize * 8 <= _NARROW_BITS), what)
             if what:
-                raise Rejected(
-                    "static",
-                    "dtype-not-on-chip",
-                    f"{line_of(equation)}expected a type with which {chip.name} can compute, got {name} of {what}, "
-                    "which its compiler refuses: convert to bfloat16 or float32 first, or judge for another chip",
-                )
+                message = f"expected a type that the compiler for {chip.name} accepts, got {name} of {what}"
+                remedy = "convert to bfloat16 or float32 first, or judge for another chip"
+                raise refusal(equation, "dtype-not-on-chip", f"{message}; {remedy}")
 
 
 def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
-    """`failed`; for an import or trace error of sources that name absent devices or cores, a Rejected that says so."""
+    """`failed`, or a Rejected that names the cause if the sources name devices or cores that the judge does not have.
+
+    Only import errors and trace errors get another cause.
+    """
     if failed.failure.kind not in ("import-error", "trace-error"):
         return failed
     named = {name for source in sources for name in _named(source)}
@@ -209,9 +170,8 @@ def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
         (_NAMES_OF_SPARSECORES, "sparsecore", _NO_SPARSECORE),
         (_NAMES_OF_SHARDING, "sharded", _ONE_DEVICE),
     ):
-        device_names = sorted(named & names)
-        if device_names:
-            message = f"kernel.py names {', '.join(device_names)}, and {failed.failure.message}: {what}"
+        if named & names:
+            message = f"kernel.py names {', '.join(sorted(named & names))}, and {failed.failure.message}: {what}"
             return Rejected("static", kind, message, failed.failure.detail)
     return failed
 
@@ -244,7 +204,5 @@ def _is_of_sparsecores(param: Any) -> bool:
 def _named(source: bytes) -> Iterable[str]:
     """The names that a file uses, imports, or reads as attributes."""
     for node in ast.walk(ast.parse(source)):
-        for field in ("id", "attr", "name", "asname", "module"):
-            value = getattr(node, field, None)
-            if isinstance(value, str):
-                yield from value.split(".")
+        values = (getattr(node, field, None) for field in ("id", "attr", "name", "asname", "module"))
+        yield from (name for value in values if isinstance(value, str) for name in value.split("."))

@@ -5,14 +5,13 @@ import importlib.metadata
 import itertools
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from jax._src import source_info_util
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, line_of
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, frames, is_own, line_of
 from harness.records import Imported, SourceFile
 from harness.sandbox.editable import editable_roots
 
@@ -39,12 +38,9 @@ def imported(before: frozenset[str]) -> tuple[Imported, ...]:
     files: dict[str, dict[str, str]] = {}
     for name, module in sorted(sys.modules.items()):
         top = name.partition(".")[0]
-        if top in before and not name.startswith(_KERNELS_OF_JAX):
-            continue
-        path = _installed(getattr(module, "__file__", None))
-        if path is None:
-            continue
-        files.setdefault(top, {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        is_new = top not in before or name.startswith(_KERNELS_OF_JAX)
+        if is_new and (path := _installed(getattr(module, "__file__", None))) is not None:
+            files.setdefault(top, {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return tuple(
         Imported(
             name=top,
@@ -58,11 +54,11 @@ def imported(before: frozenset[str]) -> tuple[Imported, ...]:
 
 def sources(jaxpr: Jaxpr) -> tuple[SourceFile, ...]:
     """The files of installed packages that define operations of the program, by path below site-packages."""
+    files = {file for equation in equations(jaxpr) for file, _ in frames(equation)}
     source_files: dict[str, SourceFile] = {}
-    for file in sorted(set(_files(jaxpr))):
-        path = _installed(file)
-        if path is not None:
-            name = next(path.relative_to(home).as_posix() for home in _HOMES if path.is_relative_to(home))
+    for file in sorted(file for file in files if "/" in file and source_info_util.is_user_filename(file)):
+        if (path := _installed(file)) is not None:
+            name = _below_home(path)
             source_files[name] = SourceFile(name=name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     return tuple(source_files.values())[:_MOST_SOURCES]
 
@@ -73,40 +69,27 @@ def digested(program: str, packages: Iterable[Imported]) -> str:
     return hashlib.sha256(" ".join((program, *hashes)).encode()).hexdigest() if hashes else program
 
 
-def _files(jaxpr: Jaxpr) -> Iterator[str]:
-    for equation in equations(jaxpr):
-        traceback = equation.source_info.traceback
-        for frame in traceback.frames if traceback is not None else ():
-            if "/" in frame.file_name and source_info_util.is_user_filename(frame.file_name):
-                yield frame.file_name
-
-
-def place(*frames: tuple[str, int]) -> str:
-    """The first of these frames that lies in an installed package, as `tokamax/flash.py line 12`; "" if there is none.
+def place(places: Iterable[tuple[str, int]]) -> str:
+    """The first place (file, line) in an installed package, as `tokamax/flash.py line 12`; "" if there is none.
 
     JAX's own modules are skipped, because their messages concern their callers; JAX's kernels are not skipped.
     """
-    for file, line in frames:
+    for file, line in places:
         path = _installed(file) if source_info_util.is_user_filename(file) else None
         if path is not None:
-            return (
-                f"{next(path.relative_to(home).as_posix() for home in _HOMES if path.is_relative_to(home))} line {line}"
-            )
+            return f"{_below_home(path)} line {line}"
     return ""
 
 
 def place_of(equation: Equation) -> str:
     """The known source lines of the equation, as `kernel.py line 12, in tokamax/flash.py line 34: `."""
-    traceback = equation.source_info.traceback
-    frames = [(frame.file_name, _line(frame)) for frame in (traceback.frames if traceback is not None else ())]
-    before = itertools.takewhile(lambda frame: "/" in frame[0] or not frame[0].endswith(".py"), frames)
-    within = place(*before)
+    within = place(itertools.takewhile(lambda frame: not is_own(frame[0]), frames(equation)))
     own_line = line_of(equation)
     return f"{own_line.removesuffix(': ')}{', in ' * bool(own_line)}{within}: " if within else own_line
 
 
-def _line(frame: Any) -> int:
-    return int(frame.start_line if hasattr(frame, "start_line") else frame.line_num)
+def _below_home(path: Path) -> str:
+    return next(path.relative_to(home).as_posix() for home in _HOMES if path.is_relative_to(home))
 
 
 def _installed(file: object) -> Path | None:

@@ -39,7 +39,7 @@ _FUNCTIONS = frozenset(
         *((f"numpy.{home}.numeric", "_frombuffer") for home in ("_core", "core")),
     )
 )
-# Methods of objects that are no marks (`_is_mark`): objects that are called, compared by value, or filled.
+# An object with one of these methods is no mark (`_is_mark`): it is called, compared by value, or filled.
 _DOES = frozenset(("__call__", "__eq__", "__setitem__", "add", "append", "extend"))
 _CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type(jax.jit(len)))
 
@@ -69,13 +69,13 @@ def decode(data: bytes) -> Any:
 
 
 def place(primitive_or_mark: Any) -> str | None:
-    """The place of this very primitive or mark in JAX, as `module:name`; None if JAX does not have it."""
+    """The place of this primitive or mark (by identity) in JAX, as `module:name`; None if JAX does not have it."""
     return _places(len(sys.modules)).get(id(primitive_or_mark))
 
 
 @functools.lru_cache(maxsize=1)
 def _places(_modules: int) -> dict[int, str]:
-    """Every primitive and mark of JAX's loaded modules by identity; if several modules have it, the first by name."""
+    """The place of every primitive and mark in JAX's loaded modules, by id(): the first module by name that has it."""
     places: dict[int, str] = {}
     for module_name, module in sorted(sys.modules.items()):
         if module is None or module_name.partition(".")[0] != "jax":
@@ -152,7 +152,7 @@ class _Encoder(pickle.Pickler):
             return _flat_tree, (obj.num_leaves,)
         if not _is_known(kind):
             if isinstance(obj, enum.Enum) and isinstance(obj, (str, int)):
-                # An enum, for example in a kernel's metadata: it is equal to its value, and has a name for people.
+                # Such an enum, for example in a kernel's metadata, is equal to its value.
                 return type(obj.value), (obj.value,)
             raise _ForeignPartError(f"an object of the class {kind.__name__}")
         if isinstance(obj, enum.Enum):
@@ -176,9 +176,9 @@ _Unpickler: Any = pickle._Unpickler
 
 
 class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what is in it
-    """Reads the output of `_Encoder`; refuses to look up any other object, and to change objects of this process.
+    """Reads the output of `_Encoder`. Refuses to look up any other object, and to change objects of this process.
 
-    Its base class is the unpickler written in Python, so that each step can be checked.
+    The base class is Python's own unpickler in Python, not in C, so that each step can be checked.
     """
 
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
@@ -268,7 +268,7 @@ def _array(value: Any) -> Any:
 def _flat_tree(leaves: int) -> Any:
     """A tree with this number of leaves, which replaces a tree with classes that only the candidate's process has.
 
-    Lowerings of JAX depend only on the leaves, and cannot depend on such a class.
+    JAX's lowerings depend only on the leaves; they cannot know such a class.
     """
     return tree_util.tree_structure((0,) * leaves)
 
@@ -280,10 +280,6 @@ def _not_carried(*_: object, **__: object) -> Any:
 _MAKERS = (_debug_info, _array, _flat_tree)
 
 
-def _not_portable(what: str) -> Rejected:
-    return Rejected(
-        "static",
-        "not-portable",
-        f"expected a program of JAX's own parts, which a process where kernel.py never ran can lower too, got {what}; "
-        "write it with JAX and numpy alone",
-    )
+def _not_portable(part: str) -> Rejected:
+    message = f"expected a program that another process can lower without kernel.py, got {part}"
+    return Rejected("static", "not-portable", f"{message}; use only parts of JAX and numpy")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import Any
 
 import jax
@@ -15,47 +15,31 @@ from harness.judge.evaluate.trace import jaxprs
 
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 _NUMBER = re.compile(r"\b\d+\b")
-# A number may be a size, a size plus one, or a size minus one (the last index), the same at both shapes.
+# A number may be a size, a size plus one, or a size minus one (the last index), alike at both shapes.
 _BESIDE = (0, 1, -1)
 # The rounding of float literals: they are computed from sizes in double precision and stored as float32.
 _FLOAT32_ROUNDING = 2.0**-23
 # Operations that decide by a number, or compute a number for a decision. Sums and products mostly compute addresses.
-_DECIDING = frozenset(
-    (
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "rem",
-        "div",
-        "shift_left",
-        "shift_right_logical",
-        "shift_right_arithmetic",
-        "and",
-        "or",
-        "xor",
-        "not",
-        "max",
-        "min",
-        "clamp",
-        "sign",
-        "select_n",
-    )
+_DECISIONS = (
+    "eq ne lt le gt ge rem div shift_left shift_right_logical shift_right_arithmetic and or xor not max min clamp sign "
+    "select_n"
 )
+_DECIDING = frozenset(_DECISIONS.split())
 # Parts of a Pallas call that are names, debugging options, or costs for XLA's scheduler.
 _NOT_THE_PROGRAM = ("name", "name_and_src_info", "cost_estimate", "metadata", "debug", "debug_info", "backend")
 
 
 def difference(small: Any, large: Any) -> str | None:
-    """The first difference of `large` (a closed jaxpr) from `small` in more than sizes, in words; None without one.
+    """The first difference between two closed jaxprs that sizes do not explain, in words; None if there is none.
 
     Primitives, dtypes, ranks, nesting, effects, data flow and parameters must be equal. Shapes and grids may differ.
-    Other numbers may differ if sizes explain them. Two integers must have the ratio of the two lengths of an axis of an
-    array or grid; or both must be one more, or both one less, than two integers with this ratio. Two floats may also
-    have the inverse ratio, or the square root of either ratio. A kernel must not decide by a number that is equal at
-    both shapes, except -1, 0 and 1: perhaps only steps of the larger grid reach this number.
+    Other numbers may differ if sizes explain them, that is by the ratio of the two lengths of an axis:
+
+    - Two integers have this ratio, or both are one more, or both one less, than two integers with this ratio.
+    - Two floats have this ratio, its inverse, or the square root of either.
+
+    A kernel must not decide by a number that is equal at both shapes, except -1, 0 and 1: perhaps only steps of the
+    larger grid reach this number.
     """
     return _ProgramComparison(small, large).difference()
 
@@ -142,7 +126,11 @@ class _ProgramComparison:
     def _type(self, what: str, small: Any, large: Any) -> None:
         """Compares two types, except for the lengths of axes."""
         kinds = [
-            (type(aval).__name__, len(getattr(aval, "shape", ())), _dtype(aval), _space(aval))
+            (
+                type(aval).__name__,
+                len(getattr(aval, "shape", ())),
+                *(str(getattr(aval, name, "")) for name in ("dtype", "memory_space")),
+            )
             for aval in (small, large)
         ]
         self._require(kinds[0] == kinds[1], f"the type of {what}", *kinds)
@@ -156,7 +144,7 @@ class _ProgramComparison:
         elif type(small) is not type(large):
             self._require(False, what, small, large)
         elif isinstance(small, jax.core.Tracer):
-            # jax 0.12: a reference of the surrounding program, closed over by run_scoped.
+            # In jax 0.12, run_scoped closes over references of the surrounding program.
             self._operand(what, small.val, large.val)
         elif isinstance(small, (bool, str, type(None))):
             self._require(small == large, what, small, large)
@@ -198,17 +186,14 @@ class _ProgramComparison:
         self._require(is_explained(small.item(), large.item()), what, small, large)
 
     def _is_size(self, small: int, large: int) -> bool:
-        for length, other in self._sizes:
-            for off in _BESIDE:
-                if length and (small - off) * other == (large - off) * length:
-                    return True
-        return False
+        pairs = product(self._sizes, _BESIDE)
+        return any(length and (small - off) * other == (large - off) * length for (length, other), off in pairs)
 
     def _is_factor(self, small: float, large: float) -> bool:
         ratios = {Fraction(other, length) for length, other in self._sizes if length and other}
-        wanted = {power for ratio in ratios for power in (float(ratio), 1 / float(ratio))}
-        wanted |= {root for power in wanted for root in (power**0.5,)}
-        return any(abs(large - small * each) <= 4 * _FLOAT32_ROUNDING * abs(large) for each in wanted)
+        powers = {power for ratio in ratios for power in (float(ratio), 1 / float(ratio))}
+        factors = powers | {power**0.5 for power in powers}
+        return any(abs(large - small * each) <= 4 * _FLOAT32_ROUNDING * abs(large) for each in factors)
 
     def _require(self, is_same: bool, what: str, small: object, large: object) -> None:
         if not is_same:
@@ -216,20 +201,10 @@ class _ProgramComparison:
             raise _Different(f"{what} is {shown[1]} at the full shape and {shown[0]} at a smaller one")
 
 
-def _dtype(aval: Any) -> str:
-    return str(getattr(aval, "dtype", ""))
-
-
-def _space(aval: Any) -> str:
-    return str(getattr(aval, "memory_space", ""))
-
-
 def _sizes(small: Any, large: Any) -> Iterator[tuple[int, int]]:
     """The two lengths of each axis in both programs: axes of inputs, outputs and grids of Pallas calls."""
     for part, other in zip((*small.invars, *small.outvars), (*large.invars, *large.outvars), strict=False):
         yield from zip(part.aval.shape, other.aval.shape, strict=False)
-    for part, other in zip(jaxprs.pallas_calls(small), jaxprs.pallas_calls(large), strict=False):
-        grids = (part.params["grid_mapping"].grid, other.params["grid_mapping"].grid)
-        yield from (
-            (few, many) for few, many in zip(*grids, strict=False) if isinstance(few, int) and isinstance(many, int)
-        )
+    for calls in zip(jaxprs.pallas_calls(small), jaxprs.pallas_calls(large), strict=False):
+        bounds = zip(*(call.params["grid_mapping"].grid for call in calls), strict=False)
+        yield from ((few, many) for few, many in bounds if isinstance(few, int) and isinstance(many, int))

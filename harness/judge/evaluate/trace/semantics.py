@@ -6,19 +6,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax, tree_util
+from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
 from harness.hardware import Chip
+from harness.judge.evaluate.trace.grids import is_triton
 from harness.judge.evaluate.trace.jaxprs import (
     Equation,
     Jaxpr,
     equations,
     every_equation,
-    is_triton,
-    line_of,
+    operands_of,
     pallas_calls,
+    refusal,
 )
 from harness.judge.evaluate.trace.packages import place_of
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
@@ -48,19 +49,15 @@ def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
     for equation in every_equation(jaxpr):
         _refuse_context(equation)
     for equation in equations(jaxpr, into_pallas=False):
-        if equation.primitive.name in _OVER_A_MESH:
-            raise _refused(
-                equation,
-                f"{equation.primitive.name}: only programs for one core or device are judged; use pl.pallas_call",
-            )
+        name = equation.primitive.name
+        if name in _OVER_A_MESH:
+            raise _refused(equation, f"{name}: only programs for one core or device are judged; use pl.pallas_call")
         if _promises(equation):
-            raise _refused(
-                equation,
-                f"{equation.primitive.name} with indices_are_sorted or unique_indices: XLA relies on these promises on "
-                "a chip but not on a CPU; leave them out",
-            )
+            promises = f"{name} with indices_are_sorted or unique_indices"
+            reason = "XLA relies on these promises on a chip but not on a CPU; leave them out"
+            raise _refused(equation, f"{promises}: {reason}")
         _refuse_listed(equation, OUTSIDE_ENTRIES)
-        if equation.primitive.name == "call_hi_primitive" and not _is_of_jax(type(equation.params["_prim"])):
+        if name == "call_hi_primitive" and not _is_of_jax(type(equation.params["_prim"])):
             raise _refused(equation, "call_hi_primitive of a class that is not JAX's: write it with operations of JAX")
     for call in pallas_calls(jaxpr):
         if is_triton(call):
@@ -78,19 +75,15 @@ def _refuse_context(equation: Equation) -> None:
     Kinds: `refused-option`, `refused-primitive`.
     """
     if any(getattr(var.aval, "memory_space", None) == jax.memory.Space.Host for var in equation.outvars):
-        raise _refused(
-            equation,
-            f"{equation.primitive.name} to host memory: a CPU has no separate host memory, so this cannot be "
-            "checked; leave it out",
-        )
-    for words, name in ((equation.ctx.compute_type, "compute_on"), (equation.ctx.xla_metadata, "set_xla_metadata")):
-        if words:
-            raise Rejected(
-                "static",
-                "refused-option",
-                f"{line_of(equation)}{equation.primitive.name} within {name} of {words}: the choice of processor and "
-                "hints for XLA cannot be checked on a CPU; leave them out",
+        reason = "a CPU has no separate host memory, so this cannot be checked; leave it out"
+        raise _refused(equation, f"{equation.primitive.name} to host memory: {reason}")
+    for value, name in ((equation.ctx.compute_type, "compute_on"), (equation.ctx.xla_metadata, "set_xla_metadata")):
+        if value:
+            message = (
+                f"{equation.primitive.name} within {name} of {value}: a CPU cannot check the choice of a processor or "
+                "hints for XLA; leave them out"
             )
+            raise refusal(equation, "refused-option", message)
 
 
 def _is_of_jax(owner: type) -> bool:
@@ -104,12 +97,8 @@ def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> Se
     name = equation.primitive.name
     entry = entries.get(name)
     if entry is None:
-        raise Rejected(
-            "static",
-            "unknown-primitive",
-            f"{place_of(equation)}expected operations listed in {PAGE}, got {name}, whose result on the chip the judge "
-            "does not know; use listed operations instead",
-        )
+        message = f"expected operations listed in {PAGE}, got {name}: the judge does not know its result on the chip"
+        raise Rejected("static", "unknown-primitive", f"{place_of(equation)}{message}; use listed operations")
     if entry.kind == "refused":
         raise _refused(equation, f"{name}: {entry.guard}")
     return entry
@@ -145,10 +134,9 @@ def _is_narrow(var: Any) -> bool:
 def _of_dot(equation: Equation, _: Chip) -> str:
     """The reason to refuse a product of two types, one of them integers that bfloat16 cannot hold; "" for others."""
     dtypes = [var.aval.dtype for var in equation.invars]
-    wide = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8]
-    if wide and len(set(dtypes)) > 1:
-        return f"of {dtypes[0]} and {dtypes[1]}: convert the integers first"
-    return ""
+    is_wide = any(jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8 for dtype in dtypes)
+    is_mixed = is_wide and len(set(dtypes)) > 1
+    return f"of {dtypes[0]} and {dtypes[1]}: convert the integers first" if is_mixed else ""
 
 
 def _of_pow(equation: Equation, _: Chip) -> str:
@@ -162,14 +150,14 @@ def _of_pow(equation: Equation, _: Chip) -> str:
 def _of_copy(equation: Equation, chip: Chip) -> str:
     if equation.params.get("add"):
         return "that adds to its destination: this is not modelled; copy into scratch memory, and add from there"
-    *_, device = tree_util.tree_unflatten(_tree(equation), equation.invars)
+    *_, device = operands_of(equation)
     return "" if device is None or chip.mesh else _ONE_DEVICE
 
 
 def _of_signal(equation: Equation, chip: Chip) -> str:
     if equation.primitive.name == "semaphore_wait":
         return ""
-    *_, device, core_index = tree_util.tree_unflatten(_tree(equation), equation.invars)
+    *_, device, core_index = operands_of(equation)
     if core_index is not None:
         return "to another core: only one core is judged; signal a semaphore of this core"
     return "" if device is None or chip.mesh else _ONE_DEVICE
@@ -177,10 +165,6 @@ def _of_signal(equation: Equation, chip: Chip) -> str:
 
 def _of_device(_: Equation, chip: Chip) -> str:
     return "" if chip.mesh else _ONE_DEVICE
-
-
-def _tree(equation: Equation) -> Any:
-    return equation.params.get("tree", equation.params.get("args_tree"))
 
 
 def _of_sum(equation: Equation, _: Chip) -> str:
@@ -191,7 +175,7 @@ def _of_sum(equation: Equation, _: Chip) -> str:
 
 
 def _of_gather(equation: Equation, _: Chip) -> str:
-    """The reason to refuse a gather: Mosaic does not lower it, or its result cannot hold a mark. "" if allowed."""
+    """The reason to refuse a gather: Mosaic does not lower it, or its result cannot hold a mark; "" if allowed."""
     params, operand = equation.params, equation.invars[0].aval
     numbers = params["dimension_numbers"]
     rank, axes = len(operand.shape), numbers.collapsed_slice_dims
@@ -206,10 +190,8 @@ def _of_gather(equation: Equation, _: Chip) -> str:
         and params["mode"] in (lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
     )
     if not is_along_an_axis:
-        return (
-            "that Mosaic does not lower: use jnp.take_along_axis along one of the last two axes, with mode='fill' or "
-            "'promise_in_bounds'"
-        )
+        remedy = "use jnp.take_along_axis along one of the last two axes, with mode='fill' or 'promise_in_bounds'"
+        return f"that Mosaic does not lower: {remedy}"
     if params["indices_are_sorted"] or params["unique_indices"]:
         return "with indices_are_sorted or unique_indices: leave these promises out"
     if operand.dtype not in (jnp.float32, jnp.int32, jnp.uint32):
@@ -250,18 +232,13 @@ def _refuse_options(call: Equation, chip: Chip) -> None:
     if options is None:
         return
     if not isinstance(options, pltpu.CompilerParams):
-        refused = [type(options).__name__]
+        unlisted = [type(options).__name__]
     else:
         allowed = {*OPTIONS, "collective_id"} - OF_A_BARRIER if chip.mesh else OPTIONS
         flags = {name: value for name, value in (options.flags or {}).items() if name not in FLAGS}
-        values = {name: getattr(options, name) for name in vars(usual) if name not in allowed} | {
-            "flags": flags or None
-        }
-        refused = [f"{name}={value!r}" for name, value in values.items() if value != getattr(usual, name)]
-    if refused:
-        raise Rejected(
-            "static",
-            "refused-option",
-            f"{place_of(call)}expected only compiler options that {PAGE} lists, got {', '.join(refused)}; leave the "
-            "others out",
-        )
+        values = {name: getattr(options, name) for name in vars(usual) if name not in allowed}
+        values["flags"] = flags or None
+        unlisted = [f"{name}={value!r}" for name, value in values.items() if value != getattr(usual, name)]
+    if unlisted:
+        message = f"expected only compiler options that {PAGE} lists, got {', '.join(unlisted)}; leave them out"
+        raise Rejected("static", "refused-option", f"{place_of(call)}{message}")

@@ -4,188 +4,159 @@ The kinds are the same as in `semantics_table`. Products, exponentials, host cal
 refused with other kinds (see `forbidden_operations.refuse_foreign_work`).
 """
 
-from harness.judge.evaluate.trace.semantics_table import entry
+from harness.judge.evaluate.trace.semantics_table import guarded, modelled, refused, same
 
 _BODY = "the operations of its body are looked up"
 _ONLY_ROUNDING = "the results differ only by rounding"
 _OVER_A_MESH = "accepted only in a contest over a mesh"
 
 OUTSIDE = (
-    entry(
+    same(
         "abs add add_any and clz eq eq_to ge gt is_finite le le_to lt lt_to max min mul ne neg not or "
         "population_count select_n sign square sub xor clamp",
-        "same",
         "IEEE; integers wrap",
         "the same",
         "each bfloat16 result is rounded on both",
     ),
-    entry(
+    same(
         "acos acosh asin asinh atan atanh cbrt cos cosh erf_inv floor ceil integer_pow nextafter round rsqrt sin "
         "sinh sqrt tan atan2",
-        "same",
         "library function",
         "polynomials and iterations",
         _ONLY_ROUNDING,
     ),
-    entry(
+    same(
         "bitcast_convert_type broadcast_in_dim concatenate copy device_put dynamic_slice dynamic_update_slice "
         "iota layout_constraint pad reshape rev slice split squeeze stack tile transpose unstack "
         "with_memory_space_constraint zeros_like",
-        "same",
         "copies",
         "copies",
         "no arithmetic; on every platform XLA moves a dynamic slice that reaches beyond its array back inside",
     ),
-    entry(
+    same(
         "cumlogsumexp cumprod cumsum reduce_prod reduce_sum reduce_window_sum scatter-add scatter-mul scatter-sub",
-        "same",
         "combined in some order",
         "combined in some order",
         "floats differ only by rounding; integers are exact in any order",
     ),
-    entry(
+    same(
         "argmax argmin cummax cummin reduce_and reduce_max reduce_min reduce_or reduce_window_max "
         "reduce_window_min reduce_xor scatter-max scatter-min top_k",
-        "same",
         "exact",
         "exact",
         "on every platform XLA returns the first of several equal elements; whether the maximum of +0 and -0 is +0 or "
         "-0 is not specified",
     ),
-    entry(
+    modelled(
         "div rem",
-        "modelled",
         "of an integer by 0: -1 (div), the dividend (rem)",
         "of an integer by 0: not published",
         "the quotient or remainder of an integer by 0 is a mark; floats differ only by rounding",
     ),
-    entry(
+    modelled(
         "shift_left shift_right_logical shift_right_arithmetic",
-        "modelled",
         "a shift by the word length or more gives 0, or the sign in every bit",
         "the same, according to XLA",
         "such a shift gives a mark, as in kernels",
     ),
-    entry(
+    modelled(
         "convert_element_type",
-        "modelled",
         "numbers that an integer type cannot hold saturate or wrap",
         "the result for such numbers is not published",
         "a number that the integer type cannot hold is a mark; no conversion is left out",
     ),
-    entry("reduce_precision", "same", "to nearest even", "to nearest even", "the same rounding"),
-    entry(
-        "gather",
-        "same",
-        "`mode` decides about indices beyond the array",
-        "the same",
-        "promises about indices are refused",
-    ),
-    entry(
+    same("reduce_precision", "to nearest even", "to nearest even", "the same rounding"),
+    same("gather", "`mode` decides about indices beyond the array", "the same", "promises about indices are refused"),
+    modelled(
         "scatter",
-        "modelled",
         "the last of several updates of an element remains",
         "any of several updates of an element may remain",
         "an element is a mark if two of its updates differ in a bit; promises about indices are refused",
     ),
-    entry(
+    modelled(
         "sort",
-        "modelled",
         "equal keys in some order",
         "equal keys in some order, unless is_stable",
         "different values with equal keys are marks, unless the sort is stable",
     ),
-    entry("pallas_call", "guarded", "interpreted", "compiled", "all other sections of this page"),
-    entry(
+    guarded("pallas_call", "interpreted", "compiled", "all other sections of this page"),
+    guarded(
         "all_gather all_gather_invariant all_to_all axis_index ppermute shard_map",
-        "guarded",
         "moved between devices",
         "moved between chips",
         _OVER_A_MESH,
     ),
-    entry("pmax pmin", "guarded", "exact", "exact", _OVER_A_MESH),
-    entry(
+    guarded("pmax pmin", "exact", "exact", _OVER_A_MESH),
+    guarded(
         "psum psum_invariant reduce_scatter",
-        "guarded",
         "added in some order",
         "added in some order, rounded after each step",
         f"{_OVER_A_MESH}, and only for 32-bit operands; the tolerance covers the rounding of floats",
     ),
-    entry(
+    guarded(
         "call_hi_primitive",
-        "guarded",
         "calls",
         "calls",
         "accepted only for JAX's own classes (such as that of jnp.searchsorted in jax 0.12)",
     ),
-    entry("cond while scan", "same", "the same", "the same", _BODY),
-    entry(
+    same("cond while scan", "the same", "the same", _BODY),
+    same(
         "call closed_call custom_jvp_call custom_vjp_call custom_vmap_call jit linear_call remat2 remat_opt "
         "custom_lin name optimization_barrier stop_gradient add_dependency",
-        "same",
         "calls",
         "calls",
         _BODY,
     ),
-    entry(
+    guarded(
         "dot_general",
-        "guarded",
         "added in some order",
         "added in some order",
         "accepted only for float32 products of each row with one row of the other operand, which are elementwise "
         "products and sums; others are refused as `dot-outside-pallas`",
     ),
-    entry(
+    guarded(
         "conv_general_dilated ragged_dot_general scaled_matmul scaled_matmul_wrapper",
-        "guarded",
         "not run",
         "products",
         "refused as `dot-outside-pallas`",
     ),
-    entry(
+    guarded(
         "digamma erf erfc exp exp2 expm1 lgamma log log1p logistic pow tanh",
-        "guarded",
         "not run",
         "exponentials and logarithms",
         "refused as `exp-outside-pallas`",
     ),
-    entry(
+    refused(
         "call_exported composite custom_partitioning ffi_call tpu_custom_call",
-        "refused",
-        "not run",
         "operations that the source does not show",
         "its operations are not in the trace and may differ between platforms: call the function itself",
     ),
-    entry(
+    refused(
         "approx_top_k",
-        "refused",
-        "exact",
         "approximate",
         "the number of elements that it misses depends on the platform: use lax.top_k",
+        on_cpu="exact",
     ),
-    entry(
+    refused(
         "random_seed random_wrap random_unwrap random_bits random_fold_in random_split random_gamma random_clone "
         "rng_bit_generator rng_uniform philox2x32 philox4x32 threefry2x32 threefry4x32",
-        "refused",
-        "random bits",
         "other random bits",
         "the bits that a key gives depend on the platform and on options: take random numbers as an input",
+        on_cpu="random bits",
     ),
-    entry(
+    refused(
         "cholesky cholesky_update eig eigh fft hessenberg householder_product custom_linear_solve geqp3 geqrf "
         "ormqr lu lu_pivots_to_permutation qr schur svd symmetric_product triangular_solve tridiagonal "
         "tridiagonal_solve",
-        "refused",
-        "LAPACK",
         "an algorithm of its own",
         "each platform's library has its own algorithm, which may choose other signs: write it with listed operations",
+        on_cpu="LAPACK",
     ),
-    entry(
+    refused(
         "reduce select_and_scatter select_and_scatter_add select_and_gather_add reduce_window igamma igammac "
         "polygamma regularized_incomplete_beta bessel_i0e bessel_i1e",
-        "refused",
-        "not compared",
         "not compared",
         "not yet compared between the platforms: write it with listed operations",
+        on_cpu="not compared",
     ),
 )

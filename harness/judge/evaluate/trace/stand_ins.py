@@ -14,7 +14,7 @@ from typing import Any
 
 
 class _Absent:
-    """The stand-in for an attribute of a missing module, and for attributes of this attribute."""
+    """The stand-in for an attribute of a missing module, and for attributes of such an attribute."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -80,7 +80,7 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def stand_in(names: Sequence[str]) -> None:
-    """Puts stand-ins in place of these modules and all modules below them, except modules that are already imported."""
+    """Replaces these modules, and all modules below them, by stand-ins; modules that are already imported stay."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     if names:
         sys.meta_path.insert(0, _Finder(names))

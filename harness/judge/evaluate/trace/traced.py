@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from numpy.typing import NDArray
 
 from harness.hardware import Chip
 from harness.judge.evaluate.trace import (
     constants,
     contract,
     forbidden_operations,
+    grids,
     jaxprs,
     known_tables,
     meshes,
@@ -26,10 +26,7 @@ from harness.sandbox.messages import Rejected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedKernel:
-    """One trace for `chip`: the program, its input shapes, its Pallas calls, and the number of grid steps of each call.
-
-    `steps` are keyed by the id() of a call's equation.
-    """
+    """One trace for `chip`: the program, its input shapes, its Pallas calls, and the steps of each call by its id()."""
 
     chip: Chip
     problem: Problem
@@ -48,9 +45,11 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
     refuse_unfit(closed, chip)
     equations = tuple(jaxprs.pallas_calls(closed.jaxpr))
     within = set(map(id, jaxprs.calls_within_loops(closed.jaxpr)))
-    grids = known_tables.grids(closed, _first_tables(problem))
+    # The contents of each input that the problem states for the first timed call; None for other inputs.
+    stated = next(iter(timing_inputs(problem).values()), {})
+    grid_of = known_tables.grids(closed, [stated.get(array.name) for array in statement.inputs])
     calls = tuple(
-        traffic.pallas_call(each, chip, grids[id(each)], is_called_once=id(each) not in within) for each in equations
+        traffic.pallas_call(each, chip, grid_of[id(each)], is_called_once=id(each) not in within) for each in equations
     )
     shapes = meshes.placed(closed.in_avals, meshes.splits(statement.inputs), chip)
     steps = {id(equation): call.steps for equation, call in zip(equations, calls, strict=True)}
@@ -70,16 +69,7 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
     if any(equation.params["interpret"] for equation in equations):
         message = "expected kernels for the device, got pallas_call(interpret=...); leave interpret out"
         raise Rejected("static", "interpret-mode", message)
-    if chip.platform == "cuda" and not all(map(jaxprs.is_triton, equations)):
-        raise Rejected(
-            "static",
-            "not-triton",
-            "expected every pallas_call to have compiler_params of jax.experimental.pallas.triton, the form for GPUs "
-            "that can be checked on a CPU",
-        )
-
-
-def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:
-    """The contents of each input that the problem states for the first timed call; None for inputs without any."""
-    stated = next(iter(timing_inputs(problem).values()), {})
-    return [stated.get(array.name) for array in problem.statement().inputs]
+    if chip.platform == "cuda" and not all(map(grids.is_triton, equations)):
+        message = "expected compiler_params of jax.experimental.pallas.triton in every pallas_call, got other ones"
+        reason = "only this form for GPUs can be checked on a CPU; pass triton.CompilerParams"
+        raise Rejected("static", "not-triton", f"{message}: {reason}")

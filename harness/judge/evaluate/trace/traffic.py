@@ -1,4 +1,4 @@
-"""Computes the traffic and buffers of a Pallas call from its index maps at every grid step and its padded blocks."""
+"""Computes the traffic of a Pallas call from its index maps at every grid step, and its buffers from padded blocks."""
 
 import math
 from dataclasses import replace
@@ -15,8 +15,8 @@ from harness.judge.evaluate.trace import grids
 from harness.records import Array, PallasCall, Scratch, Window
 from harness.sandbox.messages import Rejected
 
-# The tile of TPU vector memory: 128 lanes by 8 sublanes of 32 bits; narrower types pack
-# 2 or 4 rows into a sublane (JAX documentation, "Pallas TPU: quickstart and details").
+# The tile of TPU vector memory: 128 lanes by 8 sublanes of 32 bits. Narrower types pack 2 or 4 rows into a sublane
+# (JAX documentation, "Pallas TPU: quickstart and details").
 _LANES = 128
 _SUBLANES = 8
 _BY_HAND = ("any", "hbm", "host")
@@ -26,30 +26,27 @@ _ON_CHIP = ("default", "none", "vmem")
 def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_called_once: bool = True) -> PallasCall:
     """The record of a `pallas_call` equation with this grid, traffic included.
 
-    The traffic is None if the call stands in a loop or a branch of the program (not `is_called_once`). It is also None
-    on a GPU, because the kernel itself loads from a block, and does so an unknown number of times. Raises Rejected
-    `dynamic-grid` or `overlapping-windows`.
+    The traffic is None in two cases: the call stands in a loop or a branch of the program (not `is_called_once`); on a
+    GPU, the kernel itself loads from its blocks, an unknown number of times. Raises Rejected `dynamic-grid` or
+    `overlapping-windows`.
     """
     mapping = equation.params["grid_mapping"]
     bounds = tuple(bound for bound in grid if bound is not None)
     if len(bounds) < len(grid):
-        raise Rejected(
-            "static",
-            "dynamic-grid",
-            f"expected grid bounds that are constants or are computed from the problem's tables, got {_words(grid)}: "
-            "the number of steps and the traffic are unknown; compute the bounds from integer inputs, outside of loops",
+        sizes = " x ".join("?" if bound is None else str(bound) for bound in grid)
+        message = (
+            f"expected a grid of known size, got {sizes}: neither constants nor the problem's tables determine the "
+            "bounds marked ?; compute them from integer inputs, outside of loops"
         )
+        raise Rejected("static", "dynamic-grid", message)
     names = _operand_names(equation)
-    tables = [
-        _table(name, var.aval)
-        for name, var in zip(names, equation.params["jaxpr"].invars[: mapping.num_index_operands], strict=False)
-    ]
-    steps = _grid_points(bounds)
+    count = mapping.num_index_operands
+    tables = [_table(name, var.aval) for name, var in zip(names, equation.params["jaxpr"].invars[:count], strict=False)]
+    # The index along each axis at every step, last axis fastest: the order in which a TPU runs the grid.
+    steps = tuple(axis.reshape(-1).astype(np.int32) for axis in np.indices(bounds)) if bounds else ()
     roles = ("input",) * mapping.num_inputs + ("output",) * mapping.num_outputs
-    windows = [
-        _window(names[mapping.num_index_operands + i], roles[i], block, steps, chip)
-        for i, block in enumerate(mapping.block_mappings)
-    ]
+    blocks = zip(names[count:], roles, mapping.block_mappings, strict=False)
+    windows = [_window(name, role, block, steps, chip) for name, role, block in blocks]
     if not is_called_once:
         windows = [replace(window, fetches=None, hbm_bytes=None) for window in windows]
     options = equation.params["compiler_params"]
@@ -66,10 +63,6 @@ def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_c
     )
 
 
-def _words(grid: tuple[int | None, ...]) -> str:
-    return " x ".join("?" if bound is None else str(bound) for bound in grid)
-
-
 def _operand_names(equation: Any) -> list[str]:
     """The names that the kernel gives to its references, without `_ref`."""
     jaxpr = equation.params["jaxpr"]
@@ -77,11 +70,6 @@ def _operand_names(equation: Any) -> list[str]:
     names = [str(name or "").removesuffix("_ref") for name in names]
     names += [""] * (len(jaxpr.invars) - len(names))
     return [name or f"operand {position}" for position, name in enumerate(names)]
-
-
-def _grid_points(grid: tuple[int, ...]) -> tuple[NDArray[np.int32], ...]:
-    """The index along each axis at every step, last axis fastest: the order in which a TPU runs the grid."""
-    return tuple(axis.reshape(-1).astype(np.int32) for axis in np.indices(grid)) if grid else ()
 
 
 def _table(name: str, aval: Any) -> Window:
@@ -96,7 +84,7 @@ def _table(name: str, aval: Any) -> Window:
         memory_space="smem",
         buffers=1,
         fetches=1,
-        hbm_bytes=_bytes(array.shape, aval.dtype),
+        hbm_bytes=math.prod(array.shape) * int(jnp.dtype(aval.dtype).itemsize),
         vmem_bytes=0,
     )
 
@@ -108,32 +96,22 @@ def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ..
     # The kernel does not see squeezed dimensions, and they are not padded.
     inner = tuple(int(extent.block_size) for extent in block.block_shape if hasattr(extent, "block_size"))
     space = str(block.transformed_block_aval.memory_space).lower() if chip.platform == "tpu" else "hbm"
-    if space in _BY_HAND:
-        return Window(
-            name=name,
-            role=role,
-            array=array,
-            block_shape=shape,
-            memory_space=space,
-            buffers=0,
-            fetches=None,
-            hbm_bytes=None,
-            vmem_bytes=0,
-        )
-    places = _places(block, steps)
-    if role == "output":
-        _refuse_overlapping(name, block, shape, places)
-    fetches = moved = None
-    buffers = 2
-    if places is not None:
-        changed = np.ones(len(places), dtype=bool)
-        changed[1:] = (places[1:] != places[:-1]).any(axis=1)
-        fetches = int(changed.sum())
-        moved = _moved_bytes(block, shape, array, places[changed])
-        buffers = 1 if fetches == 1 else 2
-    if block.pipeline_mode is not None:
-        buffers = int(block.pipeline_mode.buffer_count)
     on_chip = space in _ON_CHIP
+    fetches = moved = None
+    buffers = 0
+    if space not in _BY_HAND:
+        places = _places(block, steps)
+        if role == "output":
+            _refuse_overlapping(name, block, shape, places)
+        buffers = 2
+        if places is not None:
+            changed = np.ones(len(places), dtype=bool)
+            changed[1:] = (places[1:] != places[:-1]).any(axis=1)
+            fetches = int(changed.sum())
+            moved = _moved_bytes(block, shape, array, places[changed])
+            buffers = 1 if fetches == 1 else 2
+        if block.pipeline_mode is not None:
+            buffers = int(block.pipeline_mode.buffer_count)
     return Window(
         name=name,
         role=role,
@@ -149,8 +127,7 @@ def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ..
 
 def _places(block: Any, steps: tuple[NDArray[np.int32], ...]) -> NDArray[np.int64] | None:
     """The block index at every step `[steps, dimensions]`, or None if it depends on prefetched values."""
-    closed = block.index_map_jaxpr
-    jaxpr = closed.jaxpr
+    closed, jaxpr = block.index_map_jaxpr, block.index_map_jaxpr.jaxpr
     tables = set(jaxpr.invars[len(steps) :])
     if any(var in tables for equation in jaxpr.eqns for var in equation.invars if isinstance(var, core.Var)):
         return None
@@ -172,18 +149,19 @@ def _evaluate(closed: Any, at: tuple[Any, ...]) -> Any:
 
 def _without_hints(jaxpr: Any) -> Any:
     """The same index map without `pl.multiple_of`, for which JAX (0.10.2, 0.12.0) has no batching rule."""
-    meant: dict[Any, Any] = {}
+    operand_of: dict[Any, Any] = {}
 
-    def of(var: Any) -> Any:
-        return meant.get(var, var) if isinstance(var, core.Var) else var
+    def unhinted(variables: list[Any]) -> list[Any]:
+        return [operand_of.get(var, var) if isinstance(var, core.Var) else var for var in variables]
 
     equations = []
     for equation in jaxpr.eqns:
+        operands = unhinted(equation.invars)
         if equation.primitive.name == "multiple_of":
-            meant[equation.outvars[0]] = of(equation.invars[0])
+            operand_of[equation.outvars[0]] = operands[0]
         else:
-            equations.append(equation.replace(invars=[of(var) for var in equation.invars]))
-    return jaxpr.replace(eqns=equations, outvars=[of(var) for var in jaxpr.outvars])
+            equations.append(equation.replace(invars=operands))
+    return jaxpr.replace(eqns=equations, outvars=unhinted(jaxpr.outvars))
 
 
 def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: NDArray[np.int64] | None) -> None:
@@ -191,22 +169,16 @@ def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: N
 
     Each window is copied out while the next window is filled, so either window's values may remain.
     """
-    extents = [type(extent).__name__ for extent in block.block_shape]
-    axes = [axis for axis, extent in enumerate(extents) if extent == "Element"]
+    axes = [axis for axis, extent in enumerate(block.block_shape) if type(extent).__name__ == "Element"]
     if not axes:
         return
-    overlap = (
-        "a table decides where its windows begin"
-        if places is None
-        else _overlap(axes, shape, np.unique(places, axis=0))
-    )
+    overlap = "a table decides where they begin"
+    if places is not None:
+        overlap = _overlap(axes, shape, np.unique(places, axis=0))
     if overlap:
-        raise Rejected(
-            "static",
-            "overlapping-windows",
-            f"expected windows of the output {name} that do not overlap, got some that may: {overlap}. Use blocks "
-            "(without pl.Element), or windows at multiples of their size",
-        )
+        message = f"expected windows of the output {name} that do not overlap, got windows that may: {overlap}"
+        remedy = "use blocks (without pl.Element), or windows at multiples of their size"
+        raise Rejected("static", "overlapping-windows", f"{message}; {remedy}")
 
 
 def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64]) -> str:
@@ -235,10 +207,8 @@ def _moved_bytes(block: Any, shape: tuple[int, ...], array: Array, places: NDArr
     """Bytes of all fetched blocks; a block that reaches past the end of the array is cut off at the end."""
     elements = np.ones(len(places), dtype=np.int64)
     for axis, (extent, size, whole) in enumerate(zip(block.block_shape, shape, array.shape, strict=True)):
-        if type(extent).__name__ in ("Blocked", "Squeezed"):
-            elements *= np.clip(whole - places[:, axis] * size, 0, size)
-        else:
-            elements *= size
+        is_block = type(extent).__name__ in ("Blocked", "Squeezed")
+        elements *= np.clip(whole - places[:, axis] * size, 0, size) if is_block else size
     return int(elements.sum()) * jnp.dtype(array.dtype).itemsize
 
 
@@ -258,8 +228,7 @@ def _scratch(aval: Any) -> Scratch:
 def padded_bytes(shape: tuple[int, ...], dtype: Any) -> int:
     """Bytes of an array in VMEM: the last axis is padded to 128 lanes, the axis before it to whole sublanes."""
     itemsize: int = jnp.dtype(dtype).itemsize
-    if not shape:
-        shape = (1,)
+    shape = shape or (1,)
     rows = _SUBLANES * max(1, 4 // itemsize)
     if len(shape) == 1:
         return _round_up(shape[0], _LANES * rows) * itemsize
@@ -269,7 +238,3 @@ def padded_bytes(shape: tuple[int, ...], dtype: Any) -> int:
 
 def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
-
-
-def _bytes(shape: tuple[int, ...], dtype: Any) -> int:
-    return math.prod(shape) * int(jnp.dtype(dtype).itemsize)

@@ -1,17 +1,20 @@
 """Refuses programs that reuse semaphores or memory in which they receive signals or data from other chips.
 
 JAX's interpreter gives each kernel and each scope of `run_scoped` new semaphores and memory, and each window one
-buffer, so no interpreted run shows the reuse. On a TPU the next kernel with the same `collective_id`, and the next call
-of the same kernel, have the same barrier semaphore; the next scope has the same addresses; a window alternates between
-two buffers. A signal of a chip that is ahead can then end the wrong wait of its neighbour, and a transfer can overwrite
-memory that the neighbour still reads.
+buffer, so no interpreted run shows the reuse. On a TPU:
+
+- the next kernel with the same `collective_id`, and the next call of the same kernel, have the same barrier semaphore;
+- the next scope has the same addresses;
+- a window alternates between two buffers.
+
+A signal of a chip that is ahead can then end the wrong wait of its neighbour, and a transfer can overwrite memory that
+the neighbour still reads.
 """
 
 from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-from jax import tree_util
 from jax.extend.core import Var
 
 from harness.judge.evaluate.trace.jaxprs import (
@@ -20,10 +23,10 @@ from harness.judge.evaluate.trace.jaxprs import (
     calls_within_loops,
     inner,
     is_in_hbm,
-    line_of,
+    operands_of,
     pallas_calls,
+    refusal,
 )
-from harness.sandbox.messages import Rejected
 
 _LOOPS = ("scan", "while")
 # The operands of a copy in JAX 0.10.2 and 0.12.0: source, target, the semaphore at the target, the semaphore at the
@@ -39,48 +42,43 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
         number = getattr(call.params["compiler_params"], "collective_id", None)
         if number is not None:
             if number in numbers or any(call is other for other in repeated):
-                raise Rejected(
-                    "static",
-                    "sharded",
-                    f"{line_of(call)}expected a different collective_id for each kernel call, got {number} again: the "
-                    "calls would share one barrier semaphore, and a neighbour's signal for the second call could end "
-                    "the wait of the first; choose another number, and make no such call in a loop",
+                message = (
+                    f"expected a different collective_id for each kernel call, got {number} again: the calls would "
+                    "share one barrier semaphore, and a neighbour's signal for the second call could end the wait of "
+                    "the first; choose another number, and make no such call in a loop"
                 )
+                raise refusal(call, "sharded", message)
             numbers.add(number)
         _refuse_late_barriers(call)
         scopes = list(_scopes_sent_to(call.params["jaxpr"]))
-        is_repeated = not all(isinstance(size, int) for size in call.params["grid_mapping"].grid) or (
-            prod(call.params["grid_mapping"].grid) > 1
-        )
+        grid = call.params["grid_mapping"].grid
+        is_repeated = not all(isinstance(size, int) for size in grid) or prod(grid) > 1
         if scopes and (len(scopes) > 1 or is_repeated or scopes[0][1]):
-            raise Rejected(
-                "static",
-                "sharded",
-                f"{line_of(scopes[0][0])}expected other chips to send to memory and semaphores of scratch_shapes, "
-                "which last as long as the kernel, got memory or semaphores of run_scoped: the next scope reuses them, "
-                "so a neighbour that is ahead overwrites data that this chip still reads; use scratch_shapes",
+            message = (
+                "expected other chips to send to memory and semaphores of scratch_shapes, got memory or semaphores of "
+                "run_scoped: the next scope reuses them, so a neighbour that is ahead overwrites data that this chip "
+                "still reads; use scratch_shapes"
             )
+            raise refusal(scopes[0][0], "sharded", message)
         if is_repeated and _windows(call) & _sent_to(call.params["jaxpr"]):
-            raise Rejected(
-                "static",
-                "sharded",
-                f"{line_of(call)}expected other chips to send to scratch_shapes or to memory in HBM, got copies to a "
-                "block of an input or output: a block has two buffers, which the grid uses in turn, and chips at "
-                "different steps use different buffers; use scratch_shapes",
+            message = (
+                "expected other chips to send to scratch_shapes or to memory in HBM, got copies to a block of an input "
+                "or output: a block has two buffers, which the grid uses in turn, and chips at different steps use "
+                "different buffers; use scratch_shapes"
             )
+            raise refusal(call, "sharded", message)
 
 
 def _refuse_late_barriers(call: Equation) -> None:
     """Raises Rejected `sharded` if the kernel waits for its barrier semaphore after a copy to another chip."""
     late = next(_Order().late_waits(call.params["jaxpr"], frozenset()), None)
     if late is not None:
-        raise Rejected(
-            "static",
-            "sharded",
-            f"{line_of(late)}expected all waits for the barrier semaphore before the kernel's first copy to another "
-            "chip, got a wait after it: a neighbour that has begun the next call signals the same semaphore, which "
-            "ends this wait too early; after the barrier, use a semaphore of scratch_shapes",
+        message = (
+            "expected all waits for the barrier semaphore before the kernel's first copy to another chip, got a wait "
+            "after it: a neighbour that has begun the next call signals the same semaphore, which ends this wait too "
+            "early; after the barrier, use a semaphore of scratch_shapes"
         )
+        raise refusal(late, "sharded", message)
 
 
 class _Order:
@@ -99,24 +97,20 @@ class _Order:
             if name == "get_barrier_semaphore":
                 barriers |= {*equation.outvars}
             elif name == "semaphore_wait":
-                if self.has_sent and _reference(_operands(equation)[0]) in barriers:
+                if self.has_sent and _reference(operands_of(equation)[0]) in barriers:
                     yield equation
-            elif name == "dma_start" and _operands(equation)[-1] is not None:
+            elif name == "dma_start" and operands_of(equation)[-1] is not None:
                 self.has_sent = True
             for part in inner(equation) * (2 if name in _LOOPS else 1):
-                parameters = part.constvars or part.invars
-                operands = equation.invars[-len(parameters) :] if parameters else []
-                same = {
-                    parameter
-                    for parameter, operand in zip(parameters, operands, strict=False)
-                    if isinstance(operand, Var) and operand in barriers
-                }
+                outer = _outer(equation, part)
+                same = {ref for ref, operand in outer.items() if isinstance(operand, Var) and operand in barriers}
                 yield from self.late_waits(part, frozenset(same))
 
 
-def _operands(equation: Equation) -> Any:
-    """The operands of a copy, signal or wait. A copy's last operand is the device (None: the kernel's own)."""
-    return tree_util.tree_unflatten(equation.params.get("tree", equation.params.get("args_tree")), equation.invars)
+def _outer(equation: Equation, part: Jaxpr) -> dict[Any, Any]:
+    """The operand of the equation for each parameter of a program inside it, which takes the last operands."""
+    parameters = part.constvars or part.invars
+    return dict(zip(parameters, equation.invars[-len(parameters) :], strict=False)) if parameters else {}
 
 
 def _windows(call: Equation) -> set[Any]:
@@ -127,7 +121,7 @@ def _windows(call: Equation) -> set[Any]:
 
 
 def _scopes_sent_to(jaxpr: Jaxpr, *, is_within_loop: bool = False) -> Iterator[tuple[Equation, bool]]:
-    """The scopes whose memory or semaphores other chips send to; each with True if it stands in a loop."""
+    """The scopes that own memory or semaphores to which other chips send; each with True if it stands in a loop."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "run_scoped":
             scope = equation.params["jaxpr"]
@@ -138,12 +132,12 @@ def _scopes_sent_to(jaxpr: Jaxpr, *, is_within_loop: bool = False) -> Iterator[t
 
 
 def _sent_to(jaxpr: Jaxpr) -> set[Any]:
-    """The references with which the program's equations name memory or semaphores of another chip."""
+    """The references that stand for memory or semaphores of another chip in the program's copies and signals."""
     targets: set[Any] = set()
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         if name in ("dma_start", "semaphore_signal"):
-            operands = _operands(equation)
+            operands = operands_of(equation)
             device = operands[-1 if name == "dma_start" else -2]
             if device is None:
                 continue
@@ -154,8 +148,7 @@ def _sent_to(jaxpr: Jaxpr) -> set[Any]:
             else:
                 targets |= {operand for operand in equation.invars if isinstance(operand, Var)}
         for part in inner(equation):
-            parameters = part.constvars or part.invars
-            outer = dict(zip(parameters, equation.invars[-len(parameters) :], strict=False)) if parameters else {}
+            outer = _outer(equation, part)
             targets |= {outer[ref] for ref in _sent_to(part) if ref in outer}
     return targets
 

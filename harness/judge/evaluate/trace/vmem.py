@@ -1,9 +1,9 @@
 """Finds Pallas calls that cannot fit into VMEM: their blocks and scratch alone exceed it.
 
-The sum is a lower bound, found by testing libtpu on both sides of its limit (as tests/judge/evaluate/test_vmem.py
-does). It counts every buffer of a pipelined operand (two if the block changes from step to step), and scratch whose
-contents pass from one step to the next. Padding, intermediate values, and scratch that is written before it is read are
-not counted, because libtpu may do without them.
+The sum is a lower bound; tests/judge/evaluate/test_vmem.py compares it with libtpu on both sides of the limit. It
+counts every buffer of a pipelined operand (two if the block changes from step to step), and scratch that passes its
+contents from one step to the next. Padding, intermediate values, and scratch that is written before it is read are not
+counted, because libtpu may do without them.
 """
 
 import math
@@ -20,21 +20,8 @@ from harness.records import PallasCall, Window
 
 _MIB = 1 << 20
 # The types whose numbers have a known size in VMEM.
-_WHOLE_BYTES = frozenset(
-    (
-        "float32",
-        "int32",
-        "uint32",
-        "bfloat16",
-        "float16",
-        "int16",
-        "uint16",
-        "int8",
-        "uint8",
-        "float8_e4m3fn",
-        "float8_e5m2",
-    )
-)
+_SIZED = "float32 int32 uint32 bfloat16 float16 int16 uint16 int8 uint8 float8_e4m3fn float8_e5m2"
+_WHOLE_BYTES = frozenset(_SIZED.split())
 # Only scratch of these types is counted: the compiler can simplify integers away (0 * x is 0), but not floats.
 _FLOATS = frozenset(("float32", "bfloat16", "float16"))
 
@@ -50,9 +37,9 @@ def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
         return ""
     whole = f", all that a {chip.name} has" if limit == chip.vmem_bytes else ""
     return (
-        f"{call.name} needs {(blocks + carried) / _MIB:.2f} MiB of VMEM at least ({blocks / _MIB:.2f} for its blocks, "
+        f"{call.name} needs at least {(blocks + carried) / _MIB:.2f} MiB of VMEM ({blocks / _MIB:.2f} for its blocks, "
         f"{carried / _MIB:.2f} for scratch that is kept from step to step), expected at most "
-        f"{limit / _MIB:.2f}{whole}; this follows from the block shapes, so the compiler was not run"
+        f"{limit / _MIB:.2f}{whole}; the compiler was not run, because this follows from the block shapes"
     )
 
 

@@ -63,7 +63,9 @@ def exact_seconds(kind: Collective, array_bytes: float, size: int, one_way: floa
     1/size of the array stays on its device and is not sent. On a ring both directions share the work; on a line the
     device at the end receives everything over its one link.
 
-    - all-gather, reduce-scatter: V (n-1)/n over two directions of a ring, over one of a line; all-reduce twice that.
+    - all-gather, reduce-scatter: V (n-1)/n over two directions of a ring, over one of a line.
+    - all-reduce: twice that, because XLA scatters the sums first and then gathers them. On a line, sums that travel to
+      one end while finished sums travel back would take V instead of 2 V (n-1)/n.
     - all-to-all: V/n^2 from each device to every other. floor(n/2) ceil(n/2) of these parts cross the middle of a line
       of n devices one way; on a ring each takes the shorter of two ways: n^2/8 per direction.
     - permutation: V over one direction of one link.

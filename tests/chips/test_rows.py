@@ -27,7 +27,7 @@ def test_a_row_is_that_of_its_file(name: str) -> None:
 def test_only_a_whole_chip_is_judged_and_only_one_with_units_is_simulated() -> None:
     assert {chip.name for chip in CHIPS} == set(chips.having(lambda row: isinstance(row.chip, Chip)))
     assert chips.having(lambda row: row.units is not None) == tuple(chip.name for chip in TPUS)
-    with pytest.raises(UsageError, match="no simulator constants for h100: expected one of v4, "):
+    with pytest.raises(UsageError, match="a chip with simulator constants, got h100; use one of v4, "):
         machine_of(chip("h100"))
 
 

@@ -9,9 +9,14 @@ from pathlib import Path
 from narrowing import present
 from schedule_examples import NEWEST, unpack
 
+from harness.dumps.llo import Bundle, ModuleDump, Op, Schedule
 from harness.hardware import chip
 from harness.hlo.evaluation import Values
+from harness.hlo.tables import Tables
 from harness.judge import simulate
+from harness.judge.simulate.core import run_cores
+from harness.judge.simulate.machine import Machine
+from harness.judge.simulate.runs import OpRun
 from harness.records import Simulation
 from harness.sandbox import environment
 
@@ -45,6 +50,15 @@ def run(
 ) -> Simulation:
     """The saved case, simulated on its chip after `change`, with these contents of its operands."""
     return simulate.run(unpack(compiler, case, tmp_path, change), chip(case.split("-")[0]), operands=operands)
+
+
+def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf")) -> OpRun:
+    """The run of one HLO op's schedule, called once; `deadline` is a time.monotonic() value."""
+    call = Op("", "inlined_call", note=f"%{schedule.name} = unknown()")
+    top = Schedule(name="TLP", bundles=(Bundle(0, (call,), ()),))
+    dump = ModuleDump(schedules=(schedule,), utilisations=(None,), top=top, hlo="", remarks=())
+    (core,) = run_cores(dump, machine, Tables(dump.module), deadline)
+    return core.ops[0]
 
 
 def assert_possible(result: Simulation) -> None:

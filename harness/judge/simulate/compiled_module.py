@@ -1,7 +1,7 @@
 """A module's programs, compiled once for all runs, including runs on variations of the machine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from harness.dumps.llo import ModuleDump, Schedule
 from harness.hardware import chip, why_not_several
@@ -18,7 +18,7 @@ class CompiledModule:
     """The compiled `programs` of a module and their `schedules`, by the names of their HLO ops.
 
     - `unfit`: the reason why the module cannot be executed at all, or "".
-    - `top`: the name of the program that calls all other programs; None if a single op is run.
+    - `top`: the name of the program that calls all other programs.
     - `parameters`: the names of the module's parameters, in their order.
     - `in_place`: for each result that reuses a parameter's memory, the parameter's index by the result's index.
     - `results`: the number of results in the tuple that is returned; 0 if the result is not a tuple.
@@ -33,14 +33,14 @@ class CompiledModule:
     programs: dict[str, Program]
     schedules: dict[str, Schedule]
     unfit: str
-    top: str | None = None
-    parameters: tuple[str, ...] = ()
-    in_place: dict[int, int] = field(default_factory=dict)
-    results: int = 0
-    prefetched: frozenset[str] = frozenset()
-    result_words: frozenset[str] = frozenset()
-    chips: int = 1
-    constants: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    top: str
+    parameters: tuple[str, ...]
+    in_place: dict[int, int]
+    results: int
+    prefetched: frozenset[str]
+    result_words: frozenset[str]
+    chips: int
+    constants: Mapping[int, tuple[int, ...]]
 
 
 def compile_module(
@@ -73,15 +73,6 @@ def compile_module(
         results=len(shape.members) if isinstance(shape, Tuple) else 0,
         prefetched=frozenset() if fetched_before else prefetched_words(dump.top),
         result_words=result_words(dump.top) if isinstance(shape, Array) else frozenset(),
-    )
-
-
-def compile_op(schedule: Schedule, machine: Machine) -> CompiledModule:
-    """One HLO op by itself, compiled."""
-    return CompiledModule(
-        programs={schedule.name: compile_program(schedule, machine)},
-        schedules={schedule.name: schedule},
-        unfit=_unfit(schedule),
     )
 
 

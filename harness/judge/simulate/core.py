@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
-from harness.hlo.module import Module
+from harness.dumps.llo import ModuleDump, called_name, called_operands
 from harness.hlo.tables import Tables
 from harness.judge.simulate.channel import Channel, GrantedBound
 from harness.judge.simulate.compiled import Program, Steps
-from harness.judge.simulate.compiled_module import CompiledModule, compile_module, compile_op
+from harness.judge.simulate.compiled_module import CompiledModule, compile_module
 from harness.judge.simulate.contents import OperandContents, Words
 from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
@@ -69,7 +68,6 @@ def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline
 def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ()) -> "tuple[list[_Core], str]":
     """All cores after their run, grouped by chip, and the reason why the run has no end, or ""."""
     if execution.module.chips > 1 and not execution.module.unfit:
-        assert execution.module.top is not None
         top = execution.module.schedules[execution.module.top]
         names = execution.module.programs[top.name].names
         several = ports(execution.module.chips, execution.machine, top, names, execution.module.constants)
@@ -93,24 +91,6 @@ def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ())
     for core in cores:
         core.channel.others = [other.channel for other in cores if other is not core]
     return cores, execution.module.unfit or _in_step([core.steps() for core in cores])
-
-
-def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf")) -> OpRun:
-    """The run of one HLO op's schedule, executed once on core 0; `deadline` is a time.monotonic() value."""
-    module = compile_op(schedule, machine)
-    core = _Core(
-        _ModuleExecution(
-            module=module,
-            machine=machine,
-            tables=Tables(Module(name="", computations=())),
-            deadline=deadline,
-            is_watching=True,
-        ),
-        0,
-        None,
-    )
-    reason = module.unfit or _in_step([core.op_steps(schedule.name, (), (), 0)])
-    return core.finished(reason).ops[0]
 
 
 def _in_step(cores: list[Steps]) -> str:
@@ -180,15 +160,7 @@ class _Core:
 
     def steps(self) -> Steps:
         """A generator that runs the top-level program from its start."""
-        assert self.module.top is not None
         self.clock = yield from self._run(self.module.top, (), self.module.parameters, 0, runtime=True)
-        return self.clock
-
-    def op_steps(
-        self, name: str, arguments: "tuple[int | Unknown, ...]", operands: tuple[str, ...], clock: int
-    ) -> Steps:
-        """A generator that runs one call of the HLO op `name`; `operands` are the names of its operands."""
-        self.clock = yield from self._run(name, arguments, operands, clock)
         return self.clock
 
     def _run(
@@ -294,7 +266,7 @@ class _Core:
             names = [name for name in self.module.schedules if name != self.module.top]
         return CoreRun(
             cycles=self.clock,
-            top=self._op(self.module.top, reason) if self.module.top is not None else None,
+            top=self._op(self.module.top, reason),
             ops=tuple(self._op(name, reason) for name in names),
             read_bytes=self.channel.traffic[0],
             written_bytes=self.channel.traffic[1],
@@ -320,7 +292,7 @@ class _Core:
         remarks = [f"{name}: {text} ({count} times)" for text, count in tally.remarks.items()]
         remarks += [f"{name}: {text}" for text in not_understood(schedule, executions)]
         if tally.pipes.empty_pops:
-            remarks.append(f"{name}: results were popped that nothing had pushed: unit latencies are incomplete")
+            remarks.append(f"{name}: the program pops results that nothing has pushed: unit latencies are incomplete")
         return OpRun(
             schedule=schedule,
             calls=tally.calls,

@@ -26,10 +26,9 @@ def breakdown(core: CoreRun, machine: Machine, *, with_lines: bool) -> CycleBrea
         bundles = op.schedule.bundles
         for index, count in Counter(chain.from_iterable(spills.values())).items():
             spill_cycles += op.executions[index] * (count == len(bundles[index].ops))
-    if core.top is not None:
-        for idle in core.top.top_level_waits:
-            parts[idle.kind, idle.name] += idle.cycles
-        parts["launch", ""] += core.top.launch_cycles
+    for idle in core.top.top_level_waits:
+        parts[idle.kind, idle.name] += idle.cycles
+    parts["launch", ""] += core.top.launch_cycles
     return CycleBreakdown(
         parts=tuple(
             Part(kind=kind, name=name, cycles=cycles) for (kind, name), cycles in parts.most_common() if cycles

@@ -1,7 +1,6 @@
 """The cost of every source line of a kernel in one core's run; computing it takes about as long as the run itself."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -23,10 +22,10 @@ def line_times(core: CoreRun, machine: Machine) -> tuple[LineTime, ...]:
     lines: defaultdict[str, _Line] = defaultdict(_Line)
     for op in core.ops:
         _add(op, machine, lines)
-    if core.top is not None:
-        lines[""].issue += core.top.launch_cycles
-        lines[""].wait += sum(idle.cycles for idle in core.top.top_level_waits)
-    return tuple(line.record(source) for source, line in sorted(lines.items(), key=_most_first))
+    lines[""].issue += core.top.launch_cycles
+    lines[""].wait += sum(idle.cycles for idle in core.top.top_level_waits)
+    most_first = sorted(lines.items(), key=lambda item: (-item[1].cycles, item[0]))
+    return tuple(line.record(source) for source, line in most_first)
 
 
 @dataclass(slots=True)
@@ -56,10 +55,6 @@ class _Line:
         )
 
 
-def _most_first(item: tuple[str, _Line]) -> tuple[int, str]:
-    return -item[1].cycles, item[0]
-
-
 def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None:
     sources, bundles = ascribed(run.schedule), run.schedule.bundles
     alike: defaultdict[int, list[int]] = defaultdict(list)
@@ -69,8 +64,10 @@ def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None
     # Many bundles run equally often and serve the same lines, so each group of equal bundles is computed once.
     for executed, places in alike.items():
         for shared, times in Counter(sources[index].shared for index in places).items():
-            for name, cycles in _shares(executed, shared):
-                lines[name].issue += times * cycles
+            # Each line that shares the bundle gets an equal part of its executions, in whole numbers.
+            each, left = divmod(executed, len(shared))
+            for place, name in enumerate(shared):
+                lines[name].issue += times * (each + (place < left))
         names = chain.from_iterable(sources[index].operations for index in places)
         opcodes = map(attrgetter("opcode"), chain.from_iterable(bundles[index].ops for index in places))
         for (name, opcode), times in Counter(zip(names, opcodes, strict=True)).items():
@@ -93,13 +90,6 @@ def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None
         else:
             waiting = [name for op, name in zip(ops, source.operations, strict=True) if "wait" in op.opcode]
             lines[waiting[0] if waiting else ""].wait += idle.cycles
-
-
-def _shares(executed: int, shared: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """Yields each line that shares a bundle, with its part of the bundle's executions; the parts are whole numbers."""
-    each, left = divmod(executed, len(shared))
-    for place, name in enumerate(shared):
-        yield name, each + (place < left)
 
 
 def _waits(op: Op, name: str, machine: Machine) -> bool:

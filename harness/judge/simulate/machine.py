@@ -111,7 +111,7 @@ def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
     facts = chips.row(chip.name) if chip.name in chips.names() else None
     if facts is None or facts.units is None or chip.mxu_size is None:
         names = ", ".join(name for name in chips.names() if chips.row(name).units is not None)
-        raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {names}")
+        raise UsageError("no-machine", f"expected a chip with simulator constants, got {chip.name}; use one of {names}")
     units, calibrated = facts.units, calibrated or facts.calibrated or Calibrated()
     # Rounded, because published peaks are rounded: it is 2.3 for v7x, whose compiler spaces matmuls as for 2.
     flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores

@@ -391,8 +391,7 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
 def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, with_lines: bool) -> Simulation:
     # The chip is done when its last core is. Usually all cores end together, at a barrier.
     last = max(cores, key=lambda core: core.cycles)
-    every = [op for core in cores for op in (*core.ops, *([core.top] if core.top else []))]
-    offences = _merged(offence for op in every for offence in op.offences)
+    offences = _merged(offence for core in cores for op in (*core.ops, core.top) for offence in op.offences)
     if dump.module.devices > 1:
         first = cores.index(last) // machine.cores * machine.cores
         cores = cores[first : first + machine.cores]

@@ -83,11 +83,11 @@ def grid_steps(runs: Iterable[OpRun]) -> int | None:
 class CoreRun:
     """One core's run of a module: clock at the end, the top-level program, ops in the order of their first call.
 
-    `top` is None if a single op is run. `links` is the traffic between all chips if several run the module.
+    `links` is the traffic between all chips if several run the module.
     """
 
     cycles: int
-    top: OpRun | None
+    top: OpRun
     ops: tuple[OpRun, ...]
     read_bytes: int
     written_bytes: int

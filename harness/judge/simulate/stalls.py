@@ -15,12 +15,11 @@ class Account:
     turn. `first_body` is None without a grid.
     """
 
-    def __init__(self, schedule: Schedule | None) -> None:
+    def __init__(self, schedule: Schedule) -> None:
         self.cycles: dict[tuple[int, PartKind, str], int] = {}
-        self.name = schedule.name if schedule is not None else ""
+        self.name = schedule.name
         self.turn = 0
-        grid = schedule is not None and schedule.grid_exit is not None
-        self.first_body = max(0, schedule.pipeline_depth - 1) if grid and schedule is not None else None
+        self.first_body = None if schedule.grid_exit is None else max(0, schedule.pipeline_depth - 1)
         # Waits of recent turns: it is not known yet if a body follows them.
         self._recent: deque[tuple[int, bool, int, str, int]] = deque()
 
@@ -30,7 +29,7 @@ class Account:
         self.cycles[key] = self.cycles.get(key, 0) + cycles
 
     def wait(self, bundle: int, name: str, outgoing: bool, cycles: int) -> None:
-        """Adds a wait for the transfer of the operand `name`, `outgoing` if it is written back."""
+        """Adds a wait for a transfer of the operand `name`; `outgoing` is True if the operand is written back."""
         if self.first_body is None:
             self.add(bundle, "operand wait", cycles, name)
         elif self.turn < self.first_body or (self.turn == self.first_body and not outgoing):
@@ -40,7 +39,7 @@ class Account:
             self._settle(self.turn + 1)
 
     def _settle(self, turns: int, *, ended: bool = False) -> None:
-        """Books each wait once `turns` turns show if a body follows it; books all if the loop has `ended`."""
+        """Books the waits for which `turns` turns show if a body follows them; books all if the loop has `ended`."""
         while self._recent and (ended or self._recent[0][0] < turns - 2):
             turn, outgoing, bundle, name, cycles = self._recent.popleft()
             drains = turn > turns - 2 or (turn == turns - 2 and outgoing)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from narrowing import present
 from schedule_examples import ATTENTION, NEWEST, shape, unpack
-from simulated_examples import SMALL, SMALL_STEPS, assert_possible, longer, run
+from simulated_examples import SMALL, SMALL_STEPS, assert_possible, longer, run, run_op
 
 from harness.dumps.llo import Op, parse_schedule, read_module
 from harness.errors import RatchetError
@@ -24,7 +24,6 @@ from harness.hlo import parse
 from harness.judge import simulate
 from harness.judge.simulate.channel import Channel
 from harness.judge.simulate.contents import ROW_BYTES, Contents, OperandContents
-from harness.judge.simulate.core import run_op
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.module import run_module
@@ -389,7 +388,7 @@ PLANTED = {
     "sync flag": (_replace(r"vsyncadd", "vsyncfrob"), "vsyncfrob"),
     "flag address": (_replace(r"(%s0_s\d+) = scalar_lea\.sflag", r"\1 = sfrob.sflag"), "sfrob.sflag"),
     "branch": (_replace(r"target = \$region\d+", "target = $region99999"), "has an unknown target"),
-    "no bundles": (_replace(r"(?s).+", "nothing here"), "no bundle"),
+    "no bundles": (_replace(r"(?s).+", "nothing here"), "no readable bundle"),
 }
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from narrowing import present
+from simulated_examples import run_op
 
 from harness import contest as contests
 from harness.dumps.llo import parse_schedule
 from harness.hardware import chip
 from harness.judge.simulate.accesses import Rows, accesses
-from harness.judge.simulate.core import run_op
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.scalar import Names
 from harness.judge.simulate.transfer_races import Region, _meet, _side, _strides_of

@@ -31,7 +31,7 @@ _OLDEST_AIMED = (0, 10, 1)
 def refusal(case: Program, shapes: tuple[Any, ...], target: Chip) -> str:
     """The reason why the judge's static rules refuse the program, with its line; "" if they admit it."""
     try:
-        refuse_unfit(constants.taken_over(jax.make_jaxpr(case.function)(*shapes)), target)
+        refuse_unfit(constants.own_copy(jax.make_jaxpr(case.function)(*shapes)), target)
     except Rejected as rejected:
         return f"{rejected.failure.kind}: {rejected.failure.message}"
     return ""

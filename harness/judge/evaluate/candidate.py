@@ -11,18 +11,10 @@ import jax
 from jax._src import source_info_util
 
 import harness
+from harness.judge.evaluate import messages
 from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
 from harness.judge.evaluate.interpret.left_memory import Left
 from harness.judge.evaluate.interpret.watched_run import Outcome, WatchedRun
-from harness.judge.evaluate.messages import (
-    ExportRequest,
-    InterpretRequest,
-    ShapesReply,
-    ShapesRequest,
-    TracedShape,
-    TraceReply,
-    TraceRequest,
-)
 from harness.judge.evaluate.trace import (
     contract,
     integrity,
@@ -71,7 +63,7 @@ _sources: dict[str, bytes] = {}
 _loaded: tuple[str, Callable[..., Any], integrity.Snapshot, str] | None = None
 
 
-def trace(request: TraceRequest) -> TraceReply:
+def trace(request: messages.TraceRequest) -> messages.TraceReply:
     """Loads, checks and traces kernel.py; writes the chip's program and the traced program. Raises Rejected."""
     global _full, _reduced, _second_shape, _loaded, _room
     _runs.clear()
@@ -92,14 +84,14 @@ def trace(request: TraceRequest) -> TraceReply:
         flags += integrity.put_back(before)
         known_bugs.refuse(_sources.values(), jax.__version__)
         one_core.refuse_counting(_sources.values())
-        function = contract.bound(module, statement, request.function)
+        function = contract.bind(module, statement, request.function)
         claims = contract.claims(module, statement, request.function)
         tracing = contract.CandidateCode("contract", "trace-error", f"tracing {request.function}")
         with tracing, asked_device.asked_for(request.chip), asked_device.aiming_at(request.chip):
             _full = traced_program(function, problem, request.chip)
     except Rejected as rejected:
-        explained = rejected if request.chip.mesh else one_core.explained(rejected, _sources.values())
-        raise explained from rejected
+        refusal = rejected if request.chip.mesh else one_core.with_cause(rejected, _sources.values())
+        raise refusal from rejected
     closed, jaxpr = _full.closed, _full.closed.jaxpr
     integrity.require_known_primitives(before, jaxpr)
     work = jaxprs.flops(jaxpr, _full.steps)
@@ -138,7 +130,7 @@ def trace(request: TraceRequest) -> TraceReply:
     # The first reason why the compiler must refuse a call.
     pairs = zip(jaxprs.pallas_calls(jaxpr), _full.calls, strict=True)
     exceeds_vmem = next(filter(None, (vmem.excess(equation, call, request.chip) for equation, call in pairs)), "")
-    return TraceReply(
+    return messages.TraceReply(
         trace=trace_record,
         claims=claims,
         warnings=(*flags, *warnings),
@@ -147,7 +139,7 @@ def trace(request: TraceRequest) -> TraceReply:
     )
 
 
-def trace_smaller(request: ShapesRequest) -> ShapesReply:
+def trace_smaller(request: messages.ShapesRequest) -> messages.ShapesReply:
     """Traces the candidate again, and for smaller shapes. Raises Rejected."""
     global _reduced, _second_shape
     assert _full is not None
@@ -167,7 +159,7 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
     integrity.require_self_contained(_sources)
     smaller_kernels = filter(None, (_second_shape, _reduced))
     difference, interpret_full, not_interpreted = smaller_shapes.at_full(_full, *smaller_kernels)
-    return ShapesReply(
+    return messages.ShapesReply(
         reduced=position,
         has_second=_second_shape is not None,
         interpret_full=interpret_full,
@@ -200,7 +192,7 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot,
     """
     ballast = [object() for _ in range(_BALLAST)]
     with asked_device.asked_for(traced.chip):
-        function = contract.bound(contract.load(_sources)[0], traced.problem.statement(), name)
+        function = contract.bind(contract.load(_sources)[0], traced.problem.statement(), name)
         integrity.put_back(before)
         tracing = contract.CandidateCode("contract", "trace-error", f"tracing {name}")
         with tracing, asked_device.aiming_at(traced.chip):
@@ -293,13 +285,13 @@ def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str,
     )
 
 
-def _traced(shape: TracedShape) -> TracedKernel:
+def _traced(shape: messages.TracedShape) -> TracedKernel:
     kernel = {"full": _full, "reduced": _reduced, "second": _second_shape}[shape]
     assert kernel is not None
     return kernel
 
 
-def export_cpu(request: ExportRequest) -> Done:
+def export_cpu(request: messages.ExportRequest) -> Done:
     """Writes the CPU reference program, made from the program that was traced for the requested shape."""
     traced = _traced(request.shape)
     program = interpretation.checked_program(traced.closed, traced.shapes, traced.chip, request.fill)
@@ -308,7 +300,7 @@ def export_cpu(request: ExportRequest) -> Done:
     return Done(path=request.artifact)
 
 
-def interpret(request: InterpretRequest) -> Done:
+def interpret(request: messages.InterpretRequest) -> Done:
     """Runs the program traced for the requested shape in TPU interpret mode.
 
     If a wait could end any of several transfers, the first family at a smaller shape runs three times: transfers end in
@@ -347,7 +339,7 @@ def interpret(request: InterpretRequest) -> Done:
     return Done(path=request.outputs)
 
 
-def _are_equal(request: InterpretRequest, outputs: Sequence[Any], others: Sequence[Any]) -> bool:
+def _are_equal(request: messages.InterpretRequest, outputs: Sequence[Any], others: Sequence[Any]) -> bool:
     """True if the results are bitwise equal in all rows that are read."""
     problem = _traced(request.shape).problem
     inputs = problem.make_inputs(request.family, request.seed)
@@ -355,14 +347,14 @@ def _are_equal(request: InterpretRequest, outputs: Sequence[Any], others: Sequen
     return all(output.tobytes() == other.tobytes() for output, other in both)
 
 
-def _where(request: InterpretRequest) -> str:
+def _where(request: messages.InterpretRequest) -> str:
     assert _full is not None
     shape = at_smaller_shape(_traced(request.shape).problem.statement(), _full.problem.statement())
     return f"{shape}in TPU interpret mode: "
 
 
-def _interpreted(request: InterpretRequest, order: transfers.Order, *, finds_left: bool = False) -> Outcome:
-    """The outcome of a run in which transfers end in this order."""
+def _interpreted(request: messages.InterpretRequest, order: transfers.Order, *, finds_left: bool = False) -> Outcome:
+    """The outcome of an interpreted run; `order` is the order in which transfers end."""
     global _room
     for place in range(_room, len(transfers.MOST_UNDER_WAY)):
         try:
@@ -376,7 +368,7 @@ def _interpreted(request: InterpretRequest, order: transfers.Order, *, finds_lef
 
 
 def _interpreted_once(
-    request: InterpretRequest, order: transfers.Order, most_under_way: int, *, finds_left: bool
+    request: messages.InterpretRequest, order: transfers.Order, most_under_way: int, *, finds_left: bool
 ) -> Outcome:
     traced, where = _traced(request.shape), _where(request)
     run = _runs.get((request.shape, most_under_way))
@@ -405,8 +397,8 @@ def _interpreted_once(
 
 
 TASKS = {
-    "trace": (TraceRequest, trace),
-    "trace_smaller": (ShapesRequest, trace_smaller),
-    "export_cpu": (ExportRequest, export_cpu),
-    "interpret": (InterpretRequest, interpret),
+    "trace": (messages.TraceRequest, trace),
+    "trace_smaller": (messages.ShapesRequest, trace_smaller),
+    "export_cpu": (messages.ExportRequest, export_cpu),
+    "interpret": (messages.InterpretRequest, interpret),
 }

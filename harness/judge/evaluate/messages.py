@@ -62,9 +62,8 @@ class ShapesReply:
 # The shapes that a kernel is traced for: the contest's shape, a reduced shape, and a second shape near the reduced one.
 TracedShape = Literal["full", "reduced", "second"]
 
-
-# The content of unwritten memory: this number; NaN (None); a marked NaN, whose comparisons give the opposite of NaN's;
-# or "mixed", which cycles through these kinds from element to element.
+# The content of unwritten memory: a number; None: NaN; marked: a marked NaN, which gives comparisons the opposite of
+# their result for NaN; mixed: these kinds in turn, from element to element.
 Fill: TypeAlias = float | Literal["marked", "mixed"] | None
 
 

@@ -9,26 +9,10 @@ from typing import Any
 
 from harness.dumps import timing_tables
 from harness.hardware import Chip
+from harness.judge.evaluate import messages
 from harness.judge.evaluate.compile.left_out import CheckedCompileRequest, leaves_out_checks
 from harness.judge.evaluate.compile.seen_programs import Seen
 from harness.judge.evaluate.draws import mode_of, repeatable, seed, unforeseen_fill, unforeseen_number
-from harness.judge.evaluate.messages import (
-    CertifyRequest,
-    CheckReply,
-    CheckRequest,
-    CompileRequest,
-    ExportRequest,
-    InterpretRequest,
-    MeasureReply,
-    ProbeReply,
-    ProbeRequest,
-    ShapesReply,
-    ShapesRequest,
-    SimulateRequest,
-    TracedShape,
-    TraceReply,
-    TraceRequest,
-)
 from harness.judge.evaluate.reach import not_interpreted, work_not_done
 from harness.judge.evaluate.request import Plan
 from harness.judge.evaluate.state import (
@@ -67,14 +51,14 @@ class ReferenceProgram:
     """The CPU reference program for one traced shape, in a file to which the candidate cannot write."""
 
     path: Path
-    shape: TracedShape
+    shape: messages.TracedShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
     """The outputs that a run in TPU interpret mode wrote, with its request and shape (see CheckRequest)."""
 
-    asked: InterpretRequest
+    asked: messages.InterpretRequest
     reduced: int | None
     is_second: bool
 
@@ -90,9 +74,9 @@ class ScheduleDump:
 # --- The trace, and the chip's program ---------------------------------------------------------
 
 
-def _trace(plan: Plan, state: State, _: object) -> Iterator[TraceRequest]:
+def _trace(plan: Plan, state: State, _: object) -> Iterator[messages.TraceRequest]:
     artifact = str(plan.written(plan.chip.platform))
-    yield TraceRequest(
+    yield messages.TraceRequest(
         problem=str(plan.pickled_problem),
         chip=plan.chip,
         artifact=artifact,
@@ -103,7 +87,7 @@ def _trace(plan: Plan, state: State, _: object) -> Iterator[TraceRequest]:
 
 
 def _traced(plan: Plan, state: State, answer: StageAnswer) -> Taken:
-    reply: TraceReply = answer.reply
+    reply: messages.TraceReply = answer.reply
     platform = plan.chip.platform
     for name in (platform, _TRACED):
         failure = handover.take_over(plan.written(name), plan.artifact(name), "static")
@@ -118,22 +102,22 @@ def _traced(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     return state, (*products, Product("trace", reply)) if plan.request.checked else products
 
 
-def _trace_smaller(plan: Plan, state: State, _: object) -> Iterator[ShapesRequest]:
-    yield ShapesRequest()
+def _trace_smaller(plan: Plan, state: State, _: object) -> Iterator[messages.ShapesRequest]:
+    yield messages.ShapesRequest()
 
 
 def _shaped(plan: Plan, state: State, answer: StageAnswer) -> Taken:
-    reply: ShapesReply = answer.reply
+    reply: messages.ShapesReply = answer.reply
     return replace(state, shapes=reply).warning(*reply.warnings), (Product("shapes", reply),)
 
 
-def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | KnownAnswer]:
+def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[messages.CompileRequest | KnownAnswer]:
     texts = [plan.work / "kernel.hlo.txt"]
     if plan.request.checked:
         # This file is of the last judged candidate. Screening runs several candidates at a time and does not write it.
         texts.append(plan.request.profile_data / "kernel.hlo.txt")
     texts[-1].parent.mkdir(parents=True, exist_ok=True)
-    request = CompileRequest(
+    request = messages.CompileRequest(
         artifact=str(plan.artifact(plan.chip.platform)),
         problem=str(plan.pickled_problem),
         chip=chip,
@@ -166,9 +150,9 @@ def _compiled(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     return state, (Product("schedule", ScheduleDump(dumps=plan.dumps, simulation=seen.simulation if seen else None)),)
 
 
-def _simulate(plan: Plan, state: State, schedule: ScheduleDump) -> Iterator[SimulateRequest | KnownAnswer]:
+def _simulate(plan: Plan, state: State, schedule: ScheduleDump) -> Iterator[messages.SimulateRequest | KnownAnswer]:
     simulate = plan.request.simulate
-    request = SimulateRequest(
+    request = messages.SimulateRequest(
         module=simulate.__module__,
         function=simulate.__qualname__,
         dump_directory=str(schedule.dumps),
@@ -251,9 +235,9 @@ def _with_offences(state: State, offences: tuple[Offence, ...]) -> State:
 # its inputs, because the recipe of a drawn family follows from its seed.
 
 
-def _export_reduced(plan: Plan, state: State, reply: ShapesReply) -> Iterator[ExportRequest]:
+def _export_reduced(plan: Plan, state: State, reply: messages.ShapesReply) -> Iterator[messages.ExportRequest]:
     artifact = str(plan.written("reduced"))
-    yield ExportRequest(artifact=artifact, shape="reduced", fill=unforeseen_fill("reduced"))
+    yield messages.ExportRequest(artifact=artifact, shape="reduced", fill=unforeseen_fill("reduced"))
 
 
 def _exported(plan: Plan, state: State, answer: StageAnswer) -> Taken:
@@ -264,9 +248,9 @@ def _exported(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     return state, (Product("reduced program", ReferenceProgram(path=kept, shape="reduced")),)
 
 
-def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRequest]:
+def _certify(plan: Plan, state: State, reply: messages.ShapesReply) -> Iterator[messages.CertifyRequest]:
     statement = plan.problem.statement()
-    yield CertifyRequest(
+    yield messages.CertifyRequest(
         program=str(plan.artifact(_TRACED)),
         for_chip=str(plan.artifact(plan.chip.platform)),
         chip=plan.chip,
@@ -288,14 +272,16 @@ def _certified(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     return state.adding(certificate=answer.reply), products
 
 
-def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
+def _check_full(
+    plan: Plan, state: State, program: ReferenceProgram
+) -> Iterator[messages.CheckRequest | messages.ProbeRequest]:
     yield from _repeated(plan, state, program, None)
     subject = _subject(plan, program, None)
     for family in _families_at_full(plan, state):
         drawn = seed()
-        yield CheckRequest(family=family, seed=drawn, **subject)
+        yield messages.CheckRequest(family=family, seed=drawn, **subject)
     # The probe has the seed of the last check, so that it compares with the outputs of that check.
-    yield ProbeRequest(seed=drawn, full=True, **subject)
+    yield messages.ProbeRequest(seed=drawn, full=True, **subject)
 
 
 def _subject(plan: Plan, program: ReferenceProgram, reduced: int | None) -> dict[str, Any]:
@@ -311,7 +297,9 @@ def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
 
-def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
+def _check_reduced(
+    plan: Plan, state: State, program: ReferenceProgram
+) -> Iterator[messages.CheckRequest | messages.ProbeRequest]:
     """Checks of the families, each with its own seed, then the probes: a wrong value says more than a failed probe."""
     shapes = _shapes_of(state)
     families = plan.problem.families(full=False)
@@ -325,8 +313,8 @@ def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Itera
     yield from _repeated(plan, state, program, shapes.reduced)
     subject = _subject(plan, program, shapes.reduced)
     for family in families:
-        yield CheckRequest(family=family, seed=seed(), **subject)
-    yield ProbeRequest(seed=seed(), full=False, **subject)
+        yield messages.CheckRequest(family=family, seed=seed(), **subject)
+    yield messages.ProbeRequest(seed=seed(), full=False, **subject)
 
 
 def _is_drawn(family: str) -> bool:
@@ -335,7 +323,7 @@ def _is_drawn(family: str) -> bool:
 
 def _repeated(
     plan: Plan, state: State, program: ReferenceProgram, reduced: int | None
-) -> Iterator[CheckRequest | ProbeRequest]:
+) -> Iterator[messages.CheckRequest | messages.ProbeRequest]:
     """The same checks on the inputs of an earlier evaluation, including those of its interpreted runs at this shape.
 
     These checks precede those on fresh inputs, so that an earlier failure shows first.
@@ -346,16 +334,16 @@ def _repeated(
         draws += repeatable(plan.request.draws, plan.problem, "interpret", reduced=reduced)
     for draw in draws:
         if draw.is_probe:
-            yield ProbeRequest(seed=draw.seed, full=program.shape == "full", **subject)
+            yield messages.ProbeRequest(seed=draw.seed, full=program.shape == "full", **subject)
         else:
-            yield CheckRequest(family=draw.family, seed=draw.seed, **subject)
+            yield messages.CheckRequest(family=draw.family, seed=draw.seed, **subject)
 
 
-def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
+def _interpret(plan: Plan, state: State, reply: messages.ShapesReply) -> Iterator[messages.InterpretRequest]:
     """The interpreted runs at a smaller shape; none over a mesh, where every check interprets the program."""
     if plan.chip.mesh:
         return
-    shape: TracedShape = "second" if reply.has_second else "reduced"
+    shape: messages.TracedShape = "second" if reply.has_second else "reduced"
     # Unwritten memory holds a negative number at the second shape, a positive number at the full shape, and NaN at the
     # reduced shape.
     fill = unforeseen_number(is_negative=True) if reply.has_second else None
@@ -366,15 +354,15 @@ def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[Interpr
     for place, draw in enumerate(draws):
         if not draw.is_probe:
             outputs = str(plan.outputs_of(f"drawn-before-{place}"))
-            yield InterpretRequest(family=draw.family, seed=draw.seed, outputs=outputs, shape=shape, fill=fill)
+            yield messages.InterpretRequest(family=draw.family, seed=draw.seed, outputs=outputs, shape=shape, fill=fill)
     for family in plan.problem.families(full=False):
         # For drawn inputs, the CPU reference program computes the same numbers in a tenth of the time.
         if not _is_drawn(family):
             outputs = str(plan.outputs_of(family))
-            yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape=shape, fill=fill)
+            yield messages.InterpretRequest(family=family, seed=seed(), outputs=outputs, shape=shape, fill=fill)
 
 
-def _interpret_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
+def _interpret_full(plan: Plan, state: State, reply: messages.ShapesReply) -> Iterator[messages.InterpretRequest]:
     """The run at the full shape. It is last because it takes longest: 200 s for 16384 keys on an idle machine.
 
     One family is enough, because the findings do not depend on values. Unwritten memory holds a number. In the CPU
@@ -383,11 +371,13 @@ def _interpret_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[In
     if reply.interpret_full:
         family = plan.problem.families(full=True)[0]
         outputs = str(plan.outputs_of(f"{family}-full"))
-        yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape="full", fill=unforeseen_number())
+        yield messages.InterpretRequest(
+            family=family, seed=seed(), outputs=outputs, shape="full", fill=unforeseen_number()
+        )
 
 
 def _interpreted(plan: Plan, state: State, answer: StageAnswer) -> Taken:
-    asked: InterpretRequest = answer.request
+    asked: messages.InterpretRequest = answer.request
     is_full = asked.shape == "full"
     reduced = None if is_full else _shapes_of(state).reduced
     outputs = Outputs(asked=asked, reduced=reduced, is_second=asked.shape == "second")
@@ -398,9 +388,9 @@ def _without_interpretation(plan: Plan, state: State, answer: StageAnswer) -> St
     return state.failing(answer.rank, not_interpreted(answer.reply, _shapes_of(state).difference))
 
 
-def _compare(plan: Plan, state: State, outputs: Outputs) -> Iterator[CheckRequest]:
+def _compare(plan: Plan, state: State, outputs: Outputs) -> Iterator[messages.CheckRequest]:
     asked = outputs.asked
-    yield CheckRequest(
+    yield messages.CheckRequest(
         problem=str(plan.pickled_problem),
         reduced=outputs.reduced,
         family=asked.family,
@@ -414,8 +404,8 @@ def _checked(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     return _with_checks(state, answer, answer.reply), ()
 
 
-def _with_checks(state: State, answer: StageAnswer, reply: CheckReply | ProbeReply) -> State:
-    checks = reply.checks if isinstance(reply, ProbeReply) else (reply.check,)
+def _with_checks(state: State, answer: StageAnswer, reply: messages.CheckReply | messages.ProbeReply) -> State:
+    checks = reply.checks if isinstance(reply, messages.ProbeReply) else (reply.check,)
     return state.checked(answer.rank, checks).failing(answer.rank, *filter(None, (reply.failure,)))
 
 
@@ -435,18 +425,18 @@ def _measure(plan: Plan, state: State, device: str) -> Iterator[Any]:
 
 def _measured(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     assert plan.source != "simulated"
-    reply: MeasureReply = answer.reply
+    reply: messages.MeasureReply = answer.reply
     samples = reply.samples[0]
     state = state.adding(samples=samples, latency=latency.measured(samples, plan.source))
     return _with_checks(state, answer, reply.check), ()
 
 
-def _trace_of(state: State) -> TraceReply:
+def _trace_of(state: State) -> messages.TraceReply:
     assert state.trace is not None, "expected a stage after the trace"
     return state.trace
 
 
-def _shapes_of(state: State) -> ShapesReply:
+def _shapes_of(state: State) -> messages.ShapesReply:
     assert state.shapes is not None, "expected a stage after the trace for smaller shapes"
     return state.shapes
 

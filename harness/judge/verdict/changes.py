@@ -1,4 +1,4 @@
-"""The changes between champion and candidate: the numbers with which a verdict explains itself."""
+"""The changes from champion to candidate, in the figures that explain a verdict."""
 
 import math
 from dataclasses import replace

@@ -57,7 +57,7 @@ def _loss(suite: Statement, member: MemberTimes, under: str) -> str:
 def resimulated(
     candidate: Evidence, champion: Evidence, runs: Mapping[str, tuple[Resimulation, ...]]
 ) -> tuple[Resimulation, ...]:
-    """The suite's runs; `runs` holds, by name, the runs of each member whose programs differ (at least one)."""
+    """The runs of the suite. `runs` has, by name, the runs of each member with two different programs, at least one."""
     alike = {member.name: member for member in times(candidate, champion) if member.name not in runs}
     suite = candidate.problem
     suite_runs = []

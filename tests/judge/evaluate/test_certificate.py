@@ -41,7 +41,7 @@ def traced(source: str) -> Any:
     exec(compile(source, "kernel.py", "exec"), module.__dict__)
     interpretation.get_ready_for(V5E)
     with asked_device.aiming_at(V5E):
-        return constants.taken_over(jax.make_jaxpr(module.__dict__["kernel_fn"])(*SHAPES))
+        return constants.own_copy(jax.make_jaxpr(module.__dict__["kernel_fn"])(*SHAPES))
 
 
 def exported(closed: Any, platform: str) -> Any:

@@ -90,7 +90,7 @@ WAYS = (
 @pytest.mark.parametrize(("way", "made"), WAYS)
 def test_a_constant_that_changes_changes_no_program_that_was_traced(way: Any, made: Any) -> None:
     array = made()
-    closed = constants.taken_over(jax.make_jaxpr(way(array))(X))
+    closed = constants.own_copy(jax.make_jaxpr(way(array))(X))
     before = normal_form.of_traced(closed)
     array[...] = 1
     assert normal_form.of_traced(closed) == before
@@ -108,7 +108,7 @@ def test_a_literal_that_kernel_py_still_holds_is_none_of_the_program() -> None:
     """JAX caches traced functions, so kernel.py can get hold of the same objects."""
     doubled = jax.jit(lambda x: x * 2.0)
     closed = jax.make_jaxpr(lambda x: doubled(doubled(x)))(X)
-    constants_taken = constants.taken_over(closed)
+    constants_taken = constants.own_copy(closed)
     before = normal_form.of_traced(constants_taken)
     within = doubled.trace(X).jaxpr
     for var in (var for equation in within.eqns for var in equation.invars if isinstance(var, core.Literal)):
@@ -128,14 +128,14 @@ def test_a_constant_that_would_have_to_be_asked_for_a_copy_is_refused() -> None:
 
     kept = Kept(np.full((16, 128), 2.0, np.float32))
     with rejected("unusual-constant", "got a Kept"):
-        constants.taken_over(jax.make_jaxpr(lambda x: x + kept)(X))
+        constants.own_copy(jax.make_jaxpr(lambda x: x + kept)(X))
 
 
 def test_random_keys_are_constants_too() -> None:
     data = np.array([0, 3], np.uint32)
     key = jax.random.wrap_key_data(data)
     closed = jax.make_jaxpr(lambda x: x + jax.random.normal(key, x.shape))(X)
-    constants_taken = constants.taken_over(closed)
+    constants_taken = constants.own_copy(closed)
     assert same_program.difference(closed, constants_taken) is None
     before = normal_form.of_traced(constants_taken)
     data[:] = 7
@@ -146,7 +146,7 @@ def test_random_keys_are_constants_too() -> None:
 
 def test_constants_keep_their_types() -> None:
     weak = jax.make_jaxpr(lambda x: x * np.float32(3) + 2.0 + jnp.arange(128.0))(X)
-    constants_taken = constants.taken_over(weak)
+    constants_taken = constants.own_copy(weak)
     assert str(constants_taken) == str(weak)
     assert [var.aval for equation in constants_taken.eqns for var in equation.outvars] == [
         var.aval for equation in weak.eqns for var in equation.outvars
@@ -161,7 +161,7 @@ from harness.judge.evaluate.trace import constants, integrity
 from harness.sandbox.messages import Rejected
 from harness.judge.evaluate.messages import ShapesRequest, TraceRequest
 
-constants.taken_over = lambda closed: closed
+constants.own_copy = lambda closed: closed
 integrity.require_self_contained = lambda sources: None
 candidate.trace(TraceRequest(problem="problem.pickle", chip=chip("v5e"), artifact="candidate.tpu"))
 try:
@@ -196,7 +196,7 @@ def test_checks_for_debugging_are_left_out_with_what_they_count() -> None:
         o_ref[...] = x / largest
 
     call = pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype))
-    first, other = (constants.taken_over(jax.make_jaxpr(lambda x: call(x))(X)) for _ in range(2))
+    first, other = (constants.own_copy(jax.make_jaxpr(lambda x: call(x))(X)) for _ in range(2))
     (equation,) = first.jaxpr.eqns
     names = [each.primitive.name for each in equation.params["jaxpr"].eqns]
     assert names == ["get", "reduce_max", "div", "swap"]

@@ -1,4 +1,4 @@
-"""Finds and removes the options in a program's bytes with which a kernel makes the compiler leave checks out."""
+"""Finds and removes, in a program's bytes, the options of kernels that make the compiler leave checks out."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -59,7 +59,7 @@ class SeenPrograms:
         return hashlib.sha256(msgspec.json.encode(key_parts)).hexdigest()
 
     def restored(self, key: str, work: Path) -> Seen | None:
-        """The cached results of a program, whose dumps and texts are put into `work`; None if there is no valid entry.
+        """The cached results of a program; None if there is no valid entry. Puts the dumps and texts into `work`.
 
         Raises OSError if `work` cannot be written.
         """

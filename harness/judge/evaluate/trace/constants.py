@@ -19,7 +19,7 @@ _NUMBERS = frozenset((bool, int, float, complex, *literals.typed_scalar_types, *
 _ARRAYS = frozenset((np.ndarray, literals.TypedNdArray))
 
 
-def taken_over(closed: Any) -> Any:
+def own_copy(closed: Any) -> Any:
     """The same program, without debugging checks, with its own equations, literals and constants (also in index maps).
 
     The compiled and the checked program are made from one trace, one after the other. If an object of kernel.py changed

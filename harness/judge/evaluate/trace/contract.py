@@ -100,7 +100,7 @@ def _refuse_names(names: Mapping[str, str]) -> None:
 
 
 class _Helpers(MetaPathFinder, Loader):
-    """Finds the helper modules of a candidate, whose code it holds; no other file of the folder can be imported."""
+    """Finds the candidate's helper modules, from their compiled code; no other file of the folder can be imported."""
 
     def __init__(self, codes: Mapping[str, types.CodeType]) -> None:
         self._codes = codes
@@ -115,7 +115,7 @@ class _Helpers(MetaPathFinder, Loader):
         exec(self._codes[module.__name__], module.__dict__)
 
 
-def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable[..., Any]:
+def bind(module: types.ModuleType, statement: Statement, name: str) -> Callable[..., Any]:
     """A function of the inputs, in order, that calls the module's `name`, with keywords if the names match.
 
     Raises Rejected `missing-kernel-fn` or `wrong-signature`.
@@ -181,7 +181,7 @@ def _words(module: types.ModuleType, name: str, default: str) -> str:
 
 
 def _claim(function: Callable[..., Any], statement: Statement) -> Any:
-    """The result of `function`, called with those of the problem's parameters that its signature names."""
+    """The result of `function`. It is called with the problem's parameters that its signature names."""
     named = inspect.signature(function).parameters
     return function(**{name: value for name, value in statement.parameters if name in named})
 

@@ -9,54 +9,42 @@ import jax.numpy as jnp
 from jax._src.state.types import AccumEffect, WriteEffect
 from jax.extend import core
 
+from harness.judge.evaluate.trace import jaxprs
 from harness.judge.evaluate.trace.grids import is_triton
-from harness.judge.evaluate.trace.jaxprs import (
-    DOTS,
-    EXPS,
-    Equation,
-    Jaxpr,
-    equations,
-    inner,
-    is_in_hbm,
-    is_pallas_call,
-    is_row_by_row,
-    pallas_calls,
-    refusal,
-)
 from harness.sandbox.messages import Rejected
 
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
 _PLATFORM = ("platform_index", "platform_dependent")
 
 
-def refuse_foreign_work(jaxpr: Jaxpr) -> None:
+def refuse_foreign_work(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected at the first forbidden operation.
 
     Kinds: `host-callback` and `platform-dependent` (anywhere in the program), `dot-outside-pallas`,
     `exp-outside-pallas`, `no-pallas-call`.
     """
-    for equation in equations(jaxpr):
+    for equation in jaxprs.equations(jaxpr):
         name = equation.primitive.name
         if "callback" in name or name in _HOST:
             message = f"expected no call of the host or of foreign code, got {name}; remove it"
-            raise refusal(equation, "host-callback", message)
+            raise jaxprs.refusal(equation, "host-callback", message)
         if name in _PLATFORM:
             message = f"expected the same operations on the CPU and the chip, got {name}; remove the choice of platform"
-            raise refusal(equation, "platform-dependent", message)
-    for equation in equations(jaxpr, into_pallas=False):
+            raise jaxprs.refusal(equation, "platform-dependent", message)
+    for equation in jaxprs.equations(jaxpr, into_pallas=False):
         name = equation.primitive.name
-        if name in DOTS and not is_row_by_row(equation):
+        if name in jaxprs.DOTS and not jaxprs.is_row_by_row(equation):
             message = f"expected matrix products in Pallas calls only, got {name} outside; move it into the kernel"
-            raise refusal(equation, "dot-outside-pallas", message)
-        if name in EXPS:
+            raise jaxprs.refusal(equation, "dot-outside-pallas", message)
+        if name in jaxprs.EXPS:
             message = f"expected only cheap elementwise work outside Pallas calls, got {name}; move it into the kernel"
-            raise refusal(equation, "exp-outside-pallas", message)
-    if not pallas_calls(jaxpr):
+            raise jaxprs.refusal(equation, "exp-outside-pallas", message)
+    if not jaxprs.pallas_calls(jaxpr):
         message = "expected kernel_fn to do its work in pl.pallas_call, got a program without a Pallas call"
         raise Rejected("static", "no-pallas-call", message)
 
 
-def written_tables(equation: Equation) -> list[Any]:
+def written_tables(equation: jaxprs.Equation) -> list[Any]:
     """The integer inputs that this Pallas call's kernel writes to, in order."""
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     written = _written(body)
@@ -64,7 +52,7 @@ def written_tables(equation: Equation) -> list[Any]:
     return [ref for ref in inputs if ref in written and not jnp.issubdtype(ref.aval.dtype, jnp.floating)]
 
 
-def _written(jaxpr: Jaxpr) -> set[Any]:
+def _written(jaxpr: jaxprs.Jaxpr) -> set[Any]:
     """The references that the program's equations write to.
 
     Waits are skipped: they have the effects of their copy, but write nothing. JAX represents the wait for the send of a
@@ -76,18 +64,18 @@ def _written(jaxpr: Jaxpr) -> set[Any]:
             continue
         touched = {effect.input for effect in equation.effects if isinstance(effect, (WriteEffect, AccumEffect))}
         within: set[Any] = set()
-        for part in inner(equation) if touched else ():
+        for part in jaxprs.inner(equation) if touched else ():
             # The inner program takes the equation's last operands; predicates and other programs' operands come first.
             parameters = part.constvars or part.invars
             operands = dict(zip(parameters, equation.invars[-len(parameters) :], strict=False))
             within |= {operands[ref] for ref in _written(part) if ref in operands}
             if len(parameters) > len(equation.invars):
                 within = touched
-        written |= touched & within if any(inner(equation)) else touched
+        written |= touched & within if any(jaxprs.inner(equation)) else touched
     return written
 
 
-def refuse_written_inputs(jaxpr: Jaxpr) -> None:
+def refuse_written_inputs(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected `input-written` if a kernel writes to an input in HBM that is not aliased to an output.
 
     On a chip that input is the caller's own array, or an array that the next kernel reads. On a CPU the program writes
@@ -103,27 +91,29 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
         aliased = {source for source, _ in equation.params["input_output_aliases"]}
         for position, block in enumerate(mapping.block_mappings[: mapping.num_inputs], first):
             operand = equation.invars[mapping.num_dynamic_grid_bounds + position]
-            is_shared = is_in_hbm(block) or isinstance(operand, core.Literal) or operand not in parameters
+            is_shared = jaxprs.is_in_hbm(block) or isinstance(operand, core.Literal) or operand not in parameters
             if is_shared and body.invars[position] in written and position not in aliased:
-                does = "a copy" if is_in_hbm(block) else "a write"
+                does = "a copy" if jaxprs.is_in_hbm(block) else "a write"
                 message = (
                     f"expected the kernel not to change its inputs, got {does} to input {position}, "
                     f"{body.invars[position].aval}: it is the caller's array or an earlier kernel's result; write to "
                     "an output"
                 )
-                raise refusal(equation, "input-written", message)
+                raise jaxprs.refusal(equation, "input-written", message)
 
 
-def _calls_with_parameters(jaxpr: Jaxpr, parameters: frozenset[Any]) -> Iterator[tuple[Equation, frozenset[Any]]]:
+def _calls_with_parameters(
+    jaxpr: jaxprs.Jaxpr, parameters: frozenset[Any]
+) -> Iterator[tuple[jaxprs.Equation, frozenset[Any]]]:
     """Each Pallas call, with the `parameters` of the program around it that are used only once."""
     operands = chain(jaxpr.outvars, *(equation.invars for equation in jaxpr.eqns))
     uses = Counter(var for var in operands if isinstance(var, core.Var))
     alone = frozenset(var for var in parameters if uses[var] == 1)
     for equation in jaxpr.eqns:
-        if is_pallas_call(equation):
+        if jaxprs.is_pallas_call(equation):
             yield equation, alone
             continue
-        for part in inner(equation):
+        for part in jaxprs.inner(equation):
             pairs = zip(part.invars, equation.invars, strict=False)
             passed = (var for var, operand in pairs if isinstance(operand, core.Var) and operand in alone)
             # The body of a loop may use a constant in each iteration.
@@ -131,7 +121,7 @@ def _calls_with_parameters(jaxpr: Jaxpr, parameters: frozenset[Any]) -> Iterator
             yield from _calls_with_parameters(part, frozenset(passed) if is_one_call else frozenset())
 
 
-def refuse_changed_tables(jaxpr: Jaxpr) -> None:
+def refuse_changed_tables(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected `table-changed` if a kernel writes to an integer input that is not the kernel's own copy.
 
     The contents of such a table decide which blocks are computed, and the simulator knows only its initial contents. An
@@ -139,7 +129,7 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
     step writes there. A write to such a copy is refused in two cases only: under vmap, because it is unknown which
     steps share a table; and if an index map reads the table, perhaps before the previous step has written it.
     """
-    for equation in pallas_calls(jaxpr):
+    for equation in jaxprs.pallas_calls(jaxpr):
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
         for ref in written_tables(equation):
             position = body.invars.index(ref)
@@ -151,8 +141,8 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
                     f"expected the kernel not to change its integer inputs, got a write to input {position}, "
                     f"{ref.aval}; use scratch memory"
                 )
-                raise refusal(equation, "table-changed", message)
+                raise jaxprs.refusal(equation, "table-changed", message)
 
 
-def _reads(jaxpr: Jaxpr, table: Any) -> bool:
+def _reads(jaxpr: jaxprs.Jaxpr, table: Any) -> bool:
     return any(var is table for equation in jaxpr.eqns for var in equation.invars)

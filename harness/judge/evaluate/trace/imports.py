@@ -30,7 +30,7 @@ _REFUSED = frozenset((
     "signal", "site", "socket", "socketserver", "ssl", "subprocess", "sysconfig", "threading", "urllib", "urllib3",
     "weakref", "zipimport",
 ))  # fmt: skip
-_UNUSUAL = "which few kernels need: read what it is used for"
+_UNUSUAL = "which few kernels need; check its use"
 _REFUSED_NAMES = frozenset(("__builtins__", "__import__", "__loader__", "__spec__", "compile", "eval", "exec"))
 _REFUSED_ATTRIBUTES = frozenset((
     "__builtins__", "__closure__", "__code__", "__globals__", "__loader__", "__self__", "__subclasses__", "_getframe",
@@ -50,7 +50,7 @@ _REFUSED_ATTRIBUTES = frozenset((
 ))  # fmt: skip
 # Refused attributes that are also ordinary words: a text that equals one of them is allowed.
 _WORDS = frozenset(("gc", "os", "sys", "posix", "socket", "builtins", "multiprocessing", "threading"))
-# Ways to reach an attribute or module without its name: a reader must find out what they reach.
+# Ways to reach an attribute or module without its name: only a reader can find out what they reach.
 _UNUSUAL_ATTRIBUTES = frozenset(("__dict__", "__getattribute__", "_src", "attrgetter", "modules"))
 _UNUSUAL_NAMES = frozenset(("globals", "vars"))
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

@@ -150,27 +150,27 @@ def require_untouched(before: Snapshot) -> None:
     for place, value in before.callables.items():
         there = now.get(place, ())
         if len(there) != len(value) or any(new is not old for new, old in zip(there, value, strict=True)):
-            message = f"expected kernel.py to leave other modules alone, but it replaced {'.'.join(place)}"
+            message = f"expected kernel.py to change no other module, got another {'.'.join(place)}; do not replace it"
             raise Rejected("static", "judge-patched", message)
     if (changed_rule := _changed_rule(before)) is not None:
-        message = f"expected kernel.py to leave JAX's rules for primitives alone, but it changed {changed_rule}"
+        message = f"expected kernel.py to change no primitive of JAX, got a change of {changed_rule}; remove it"
         raise Rejected("static", "judge-patched", message)
     for noun, old, new in (
         ("the setting", before.configuration, jax.config.values),
         ("the environment variable", before.variables, os.environ),
     ):
         if changed := _differing(old, new):
-            message = f"expected kernel.py to leave the process as it is, but it changed {noun} {', '.join(changed)}"
+            message = f"expected kernel.py to change no setting, got a change of {noun} {', '.join(changed)}; remove it"
             raise Rejected("static", "settings-changed", message)
     if _handlers() != before.handlers:
         message = (
-            "expected kernel.py to leave the process as it is, but it installed a callback that other code triggers: a "
-            "signal handler, a trace function or a listener of JAX"
+            "expected kernel.py to install no callback that other code triggers, got a new signal handler, trace "
+            "function or listener of JAX; remove it"
         )
         raise Rejected("static", "settings-changed", message)
     started = [thread.name for thread in threading.enumerate() if thread not in before.threads]
     if started:
-        message = f"expected kernel.py to start no threads, but these still run: {', '.join(started)}"
+        message = f"expected kernel.py to leave no threads running, got {', '.join(started)}; start no threads"
         raise Rejected("static", "left-behind", message)
 
 
@@ -230,7 +230,7 @@ def _is_of_primitives(table: Any) -> bool:
 def _changed_rule(before: Snapshot) -> str | None:
     """The first changed rule or primitive of JAX, in words; None if all are the same.
 
-    Additions that a module of JAX makes for its own primitives when it is imported do not count.
+    Rules that a module of JAX adds for its own primitives when it is imported do not count.
     """
     now = dict(_rules())
     for place, table in before.rules.items():
@@ -278,7 +278,7 @@ def require_self_contained(helpers: Collection[str]) -> None:
             continue
         path = Path(file).resolve()
         if not any(path.is_relative_to(home) for home in installed):
-            message = f"expected kernel.py to import only installed packages and its helpers, but it imported {name}"
+            message = f"expected kernel.py to import only installed packages and its helpers, got {name}; copy its code"
             detail = "An attempt records only kernel.py and the files next to it that its import statements name."
             raise Rejected("contract", "foreign-import", message, detail)
 

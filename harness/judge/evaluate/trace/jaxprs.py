@@ -112,7 +112,7 @@ def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
 
 def without_names(jaxpr: Jaxpr) -> Any:
-    """Debug information without names. JAX requires as many names as parameters, whose number has changed."""
+    """Debug information without names: JAX requires a name for each parameter, and their number has changed."""
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 
@@ -236,7 +236,7 @@ def refusal(equation: Equation, kind: str, message: str) -> Rejected:
 
 
 def one_pass_lines(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines with products whose float32 operands a TPU rounds to bfloat16, as at the default precision."""
+    """The lines with products of float32 below precision HIGH: a TPU rounds their operands to bfloat16."""
     return distinct(
         line_of(equation)
         for equation in equations(jaxpr)

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.sandbox.messages import Rejected
@@ -12,7 +12,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
-    """A bug of the versions `first` to `last`, both included; `touches` is true for the source of an affected kernel.
+    """A bug of the versions `first` to `last`, both included; the source of an affected kernel names `word`.
 
     `issue` is the address of its description, `instead` a way to avoid it.
     """
@@ -20,22 +20,9 @@ class Bug:
     first: tuple[int, int, int]
     last: tuple[int, int, int]
     what: str
-    touches: Callable[[ast.AST], bool]
+    word: str
     issue: str
     instead: str
-
-
-def _names(word: str) -> Callable[[ast.AST], bool]:
-    """A test that is true for a source that names `word` as an attribute, a variable or an import, or in a text."""
-
-    def is_named(tree: ast.AST) -> bool:
-        return any(
-            word in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "name", None))
-            or (isinstance(node, ast.Constant) and node.value == word)
-            for node in ast.walk(tree)
-        )
-
-    return is_named
 
 
 KNOWN_BUGS = (
@@ -47,7 +34,7 @@ KNOWN_BUGS = (
             "with two grids, or traced at a second shape, gets a wrong size"
         ),
         # In the trace the grid's size is a plain number; only the source shows that the kernel asks for it.
-        touches=_names("num_programs"),
+        word="num_programs",
         issue="https://github.com/jax-ml/jax/issues/40847",
         instead="pass the number of steps to the kernel with functools.partial",
     ),
@@ -65,10 +52,19 @@ def refuse(sources: Iterable[bytes], version: str) -> None:
     here = (int(numbers[1]), int(numbers[2]), int(numbers[3]))
     trees = [ast.parse(source) for source in sources]
     for bug in KNOWN_BUGS:
-        if bug.first <= here <= bug.last and any(map(bug.touches, trees)):
+        if bug.first <= here <= bug.last and any(_names(tree, bug.word) for tree in trees):
             versions = " to ".join(".".join(map(str, end)) for end in (bug.first, bug.last))
             message = (
                 f"expected a kernel that no known bug of jax {version} affects, got one with this bug: {bug.what} "
                 f"({bug.issue}, jax {versions}); {bug.instead}, or judge the kernel with another version"
             )
             raise Rejected("static", "known-jax-bug", message)
+
+
+def _names(tree: ast.AST, word: str) -> bool:
+    """True if a source names `word` as an attribute, a variable or an import, or in a text."""
+    return any(
+        word in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "name", None))
+        or (isinstance(node, ast.Constant) and node.value == word)
+        for node in ast.walk(tree)
+    )

@@ -217,7 +217,7 @@ class _Text:
 
 
 class _Shown:
-    """The text of an exported program, in which a person is shown the first difference."""
+    """The text of an exported program, from which messages quote the first difference."""
 
     def __init__(self, module_text: str) -> None:
         with mlir.make_ir_context():

@@ -8,17 +8,7 @@ import jax.numpy as jnp
 from jax import sharding
 
 from harness.hardware import Chip
-from harness.judge.evaluate.trace.jaxprs import (
-    COLLECTIVES,
-    DOTS,
-    Equation,
-    Jaxpr,
-    equations,
-    inner,
-    line_of,
-    pallas_calls,
-    refusal,
-)
+from harness.judge.evaluate.trace import jaxprs
 from harness.judge.evaluate.trace.used_again import refuse_use_again
 from harness.sandbox.messages import Rejected
 
@@ -44,7 +34,7 @@ _NAMES_OF_SHARDING = frozenset(_FOR_SHARDING.split())
 _NAMES_OF_SPARSECORES = frozenset(
     ("SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc")
 )
-# Functions with which a candidate could become another program on a machine with several devices.
+# A candidate that calls one of these functions could become another program on a machine with several devices.
 _COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
 
 _ONE_DEVICE = (
@@ -60,16 +50,16 @@ _NO_SPARSECORE = (
 _SUMS = frozenset(("psum", "psum_invariant", "reduce_scatter"))
 _SUM_BYTES = 4
 # Allowed in a program over a mesh, because XLA's own programs for them are simulated.
-_ALLOWED_ON_A_MESH = COLLECTIVES | {"axis_index", "shard_map"}
+_ALLOWED_ON_A_MESH = jaxprs.COLLECTIVES | {"axis_index", "shard_map"}
 
 
-def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
+def refuse_sharded(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
     """Raises Rejected `sharded` if a program is for several devices, even if it also runs on one device.
 
     A program for the contest's mesh is refused only for sums over chips in fewer than 32 bits, unknown collectives,
     another mesh, work that some chips may not reach, and memory or semaphores that it uses again (`used_again`).
     """
-    every = tuple(equations(jaxpr, into_pallas=False))
+    every = tuple(jaxprs.equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
         # Kernels over cores are refused later, with another kind: their axes are a chip's cores.
         return
@@ -82,19 +72,19 @@ def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
             _refuse_on_a_mesh(equation, chip)
             continue
         if name in _SHARDED:
-            raise _sharded(name, line_of(equation))
+            raise _sharded(name, jaxprs.line_of(equation))
         placed = next(filter(_is_over_a_mesh, _placements(equation)), None)
         if placed is not None:
-            raise _sharded(f"{name} with {type(placed).__name__}", line_of(equation))
+            raise _sharded(f"{name} with {type(placed).__name__}", jaxprs.line_of(equation))
 
 
-def _refuse_unreached(jaxpr: Jaxpr) -> None:
+def _refuse_unreached(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected `sharded` for a kernel or collective in a branch or `while`: some chips may not reach it."""
-    for branching in equations(jaxpr, into_pallas=False):
+    for branching in jaxprs.equations(jaxpr, into_pallas=False):
         if branching.primitive.name not in ("cond", "while"):
             continue
-        for body in inner(branching):
-            for equation in equations(body, into_pallas=False):
+        for body in jaxprs.inner(branching):
+            for equation in jaxprs.equations(body, into_pallas=False):
                 name = equation.primitive.name
                 if name == "pallas_call" or (name in _ALLOWED_ON_A_MESH and name != "axis_index"):
                     message = (
@@ -102,35 +92,35 @@ def _refuse_unreached(jaxpr: Jaxpr) -> None:
                         f"{branching.primitive.name}: if one chip does not reach it, the others wait forever; put the "
                         "branch into the kernel"
                     )
-                    raise refusal(equation, "sharded", message)
+                    raise jaxprs.refusal(equation, "sharded", message)
 
 
-def _refuse_on_a_mesh(equation: Equation, chip: Chip) -> None:
+def _refuse_on_a_mesh(equation: jaxprs.Equation, chip: Chip) -> None:
     name = equation.primitive.name
     if name in _SHARDED - _ALLOWED_ON_A_MESH:
         message = f"expected one of the operations {', '.join(sorted(_ALLOWED_ON_A_MESH))}, got {name}"
         remedy = "its results were never compared between CPU and chip; send the data within a kernel"
-        raise refusal(equation, "sharded", f"{message}: {remedy}")
+        raise jaxprs.refusal(equation, "sharded", f"{message}: {remedy}")
     narrow = [var.aval.dtype for var in equation.invars if name in _SUMS and var.aval.dtype.itemsize < _SUM_BYTES]
     if narrow:
         message = (
             f"expected a sum over chips in 32 bits, got {name} of {narrow[0]}: XLA rounds the sum after each step, and "
             "the number of steps is unknown; convert to float32 first, or add up within a kernel"
         )
-        raise refusal(equation, "sharded", message)
+        raise jaxprs.refusal(equation, "sharded", message)
     mesh = equation.params.get("mesh") if name == "shard_map" else None
     if mesh is not None and tuple(mesh.shape.items()) != chip.mesh:
         sizes = ", ".join(f"{axis}={size}" for axis, size in chip.mesh)
-        raise refusal(equation, "sharded", f"expected shard_map over the mesh {sizes}, got {mesh}")
+        raise jaxprs.refusal(equation, "sharded", f"expected shard_map over the mesh {sizes}, got {mesh}")
 
 
-def refuse_sparsecore(jaxpr: Jaxpr) -> None:
+def refuse_sparsecore(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected `sparsecore` if a kernel is made for a chip's SparseCores."""
-    for equation in equations(jaxpr, into_pallas=False):
+    for equation in jaxprs.equations(jaxpr, into_pallas=False):
         params = (equation.params.get(name) for name in ("mesh", "meshes", "compiler_params"))
         if equation.primitive.name in (*_OVER_CORES, "pallas_call") and any(map(_is_of_sparsecores, params)):
             message = f"expected a kernel for the TensorCore, got {equation.primitive.name} for SparseCores"
-            raise refusal(equation, "sparsecore", f"{message}: {_NO_SPARSECORE}")
+            raise jaxprs.refusal(equation, "sparsecore", f"{message}: {_NO_SPARSECORE}")
 
 
 def refuse_counting(sources: Iterable[bytes]) -> None:
@@ -140,25 +130,25 @@ def refuse_counting(sources: Iterable[bytes]) -> None:
         raise _sharded(f"a function that asks for {', '.join(names)}")
 
 
-def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
+def refuse_dtypes(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
     """Raises Rejected `dtype-not-on-chip` if a kernel computes with a type that the chip's compiler refuses."""
     if chip.platform != "tpu":
         return
-    for call in pallas_calls(jaxpr):
-        for equation in equations(call.params["jaxpr"]):
+    for call in jaxprs.pallas_calls(jaxpr):
+        for equation in jaxprs.equations(call.params["jaxpr"]):
             name = equation.primitive.name
             dtypes = [getattr(var.aval, "dtype", None) for var in (*equation.invars, *equation.outvars)]
             what = next((str(dtype) for dtype in dtypes if dtype == jnp.float16), "")
-            if name in DOTS and not chip.has_narrow_products:
+            if name in jaxprs.DOTS and not chip.has_narrow_products:
                 operands = [var.aval.dtype for var in equation.invars]
                 what = next((str(dtype) for dtype in operands if dtype.itemsize * 8 <= _NARROW_BITS), what)
             if what:
                 message = f"expected a type that the compiler for {chip.name} accepts, got {name} of {what}"
                 remedy = "convert to bfloat16 or float32 first, or judge for another chip"
-                raise refusal(equation, "dtype-not-on-chip", f"{message}; {remedy}")
+                raise jaxprs.refusal(equation, "dtype-not-on-chip", f"{message}; {remedy}")
 
 
-def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
+def with_cause(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
     """`failed`, or a Rejected that names the cause if the sources name devices or cores that the judge does not have.
 
     Only import errors and trace errors get another cause.
@@ -180,7 +170,7 @@ def _sharded(what: str, line: str = "") -> Rejected:
     return Rejected("static", "sharded", f"{line}expected a function of one device, got {what}: {_ONE_DEVICE}")
 
 
-def _placements(equation: Equation) -> Iterable[Any]:
+def _placements(equation: jaxprs.Equation) -> Iterable[Any]:
     """The sharding that an equation states for its arrays."""
     for name in ("in_shardings", "out_shardings", "sharding", "shardings", "devices", "srcs"):
         value = equation.params.get(name)

@@ -26,7 +26,7 @@ _HOMES = tuple(
 
 
 def loaded() -> frozenset[str]:
-    """The names of the packages of which this process has imported a module."""
+    """The names of the packages that this process has imported, in whole or in part."""
     return frozenset(name.partition(".")[0] for name in list(sys.modules))
 
 

@@ -148,7 +148,7 @@ class _Encoder(pickle.Pickler):
         if kind is array.ArrayImpl:
             return _array, (np.asarray(obj),)
         if kind is tree_util.PyTreeDef and _has_foreign_class(obj):
-            # An example is the tree of an index map's arguments, for which a package has its own class.
+            # For example, the tree of an index map's arguments, if a package has its own class for them.
             return _flat_tree, (obj.num_leaves,)
         if not _is_known(kind):
             if isinstance(obj, enum.Enum) and isinstance(obj, (str, int)):

@@ -11,16 +11,8 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
 from harness.hardware import Chip
+from harness.judge.evaluate.trace import jaxprs
 from harness.judge.evaluate.trace.grids import is_triton
-from harness.judge.evaluate.trace.jaxprs import (
-    Equation,
-    Jaxpr,
-    equations,
-    every_equation,
-    operands_of,
-    pallas_calls,
-    refusal,
-)
 from harness.judge.evaluate.trace.packages import place_of
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
 from harness.judge.evaluate.trace.semantics_table import CHECKS, FLAGS, OF_A_BARRIER, OPTIONS, SECTIONS, SemanticsEntry
@@ -40,15 +32,15 @@ _ONE_DEVICE = (
 _OVER_A_MESH = ("core_map", "mpmd_map")
 
 
-def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
+def refuse_unclassified(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
     """Raises Rejected if a program uses an operation that no check covers, outside its kernels or in a TPU's kernel.
 
     Kinds: `unknown-primitive` (not in the table), `refused-primitive` (the table refuses it, or this use
     of it), `refused-option` (of the compiler).
     """
-    for equation in every_equation(jaxpr):
+    for equation in jaxprs.every_equation(jaxpr):
         _refuse_context(equation)
-    for equation in equations(jaxpr, into_pallas=False):
+    for equation in jaxprs.equations(jaxpr, into_pallas=False):
         name = equation.primitive.name
         if name in _OVER_A_MESH:
             raise _refused(equation, f"{name}: only programs for one core or device are judged; use pl.pallas_call")
@@ -59,17 +51,17 @@ def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
         _refuse_listed(equation, OUTSIDE_ENTRIES)
         if name == "call_hi_primitive" and not _is_of_jax(type(equation.params["_prim"])):
             raise _refused(equation, "call_hi_primitive of a class that is not JAX's: write it with operations of JAX")
-    for call in pallas_calls(jaxpr):
+    for call in jaxprs.pallas_calls(jaxpr):
         if is_triton(call):
             continue
         _refuse_options(call, chip)
         maps = (mapping.index_map_jaxpr.jaxpr for mapping in call.params["grid_mapping"].block_mappings)
         for body in (call.params["jaxpr"], *maps):
-            for equation in equations(body):
+            for equation in jaxprs.equations(body):
                 _refuse(equation, chip)
 
 
-def _refuse_context(equation: Equation) -> None:
+def _refuse_context(equation: jaxprs.Equation) -> None:
     """Raises Rejected if an operation writes to host memory, or has options for XLA that a run on a CPU cannot check.
 
     Kinds: `refused-option`, `refused-primitive`.
@@ -83,7 +75,7 @@ def _refuse_context(equation: Equation) -> None:
                 f"{equation.primitive.name} within {name} of {value}: a CPU cannot check the choice of a processor or "
                 "hints for XLA; leave them out"
             )
-            raise refusal(equation, "refused-option", message)
+            raise jaxprs.refusal(equation, "refused-option", message)
 
 
 def _is_of_jax(owner: type) -> bool:
@@ -92,7 +84,7 @@ def _is_of_jax(owner: type) -> bool:
     return owner.__module__.startswith("jax.") and getattr(module, owner.__name__, None) is owner
 
 
-def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> SemanticsEntry:
+def _refuse_listed(equation: jaxprs.Equation, entries: dict[str, SemanticsEntry]) -> SemanticsEntry:
     """The entry of the operation. Raises Rejected if there is no entry, or if the entry refuses it."""
     name = equation.primitive.name
     entry = entries.get(name)
@@ -104,7 +96,7 @@ def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> Se
     return entry
 
 
-def _refuse(equation: Equation, chip: Chip) -> None:
+def _refuse(equation: jaxprs.Equation, chip: Chip) -> None:
     entry, name = _refuse_listed(equation, ENTRIES), equation.primitive.name
     if entry.narrow_is_refused and any(_is_narrow(var) for var in (*equation.invars, *equation.outvars)):
         raise _refused(equation, f"{name} of a float narrower than float32: {entry.guard}")
@@ -114,7 +106,7 @@ def _refuse(equation: Equation, chip: Chip) -> None:
             raise _refused(equation, f"{name} {reason}")
 
 
-def _promises(equation: Equation) -> bool:
+def _promises(equation: jaxprs.Equation) -> bool:
     """True if a gather or scatter at several indices makes promises about these indices."""
     if not equation.primitive.name.startswith(("gather", "scatter")):
         return False
@@ -122,7 +114,7 @@ def _promises(equation: Equation) -> bool:
     return places > 1 and bool(equation.params["indices_are_sorted"] or equation.params["unique_indices"])
 
 
-def _refused(equation: Equation, why: str) -> Rejected:
+def _refused(equation: jaxprs.Equation, why: str) -> Rejected:
     return Rejected("static", "refused-primitive", f"{place_of(equation)}{why} ({PAGE})")
 
 
@@ -131,7 +123,7 @@ def _is_narrow(var: Any) -> bool:
     return dtype is not None and jnp.issubdtype(dtype, jnp.floating) and jnp.dtype(dtype).itemsize < 4
 
 
-def _of_dot(equation: Equation, _: Chip) -> str:
+def _of_dot(equation: jaxprs.Equation, _: Chip) -> str:
     """The reason to refuse a product of two types, one of them integers that bfloat16 cannot hold; "" for others."""
     dtypes = [var.aval.dtype for var in equation.invars]
     is_wide = any(jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8 for dtype in dtypes)
@@ -139,7 +131,7 @@ def _of_dot(equation: Equation, _: Chip) -> str:
     return f"of {dtypes[0]} and {dtypes[1]}: convert the integers first" if is_mixed else ""
 
 
-def _of_pow(equation: Equation, _: Chip) -> str:
+def _of_pow(equation: jaxprs.Equation, _: Chip) -> str:
     base, exponent = equation.invars
     if not any(map(_is_narrow, (base, exponent))):
         return ""
@@ -147,34 +139,34 @@ def _of_pow(equation: Equation, _: Chip) -> str:
     return "" if is_two and _is_narrow(exponent) else "of a narrow float: convert to float32 first, or use 2^x"
 
 
-def _of_copy(equation: Equation, chip: Chip) -> str:
+def _of_copy(equation: jaxprs.Equation, chip: Chip) -> str:
     if equation.params.get("add"):
         return "that adds to its destination: this is not modelled; copy into scratch memory, and add from there"
-    *_, device = operands_of(equation)
+    *_, device = jaxprs.operands_of(equation)
     return "" if device is None or chip.mesh else _ONE_DEVICE
 
 
-def _of_signal(equation: Equation, chip: Chip) -> str:
+def _of_signal(equation: jaxprs.Equation, chip: Chip) -> str:
     if equation.primitive.name == "semaphore_wait":
         return ""
-    *_, device, core_index = operands_of(equation)
+    *_, device, core_index = jaxprs.operands_of(equation)
     if core_index is not None:
         return "to another core: only one core is judged; signal a semaphore of this core"
     return "" if device is None or chip.mesh else _ONE_DEVICE
 
 
-def _of_device(_: Equation, chip: Chip) -> str:
+def _of_device(_: jaxprs.Equation, chip: Chip) -> str:
     return "" if chip.mesh else _ONE_DEVICE
 
 
-def _of_sum(equation: Equation, _: Chip) -> str:
+def _of_sum(equation: jaxprs.Equation, _: Chip) -> str:
     (operand,) = equation.invars
     if not _is_narrow(operand) or operand.aval.dtype == jnp.bfloat16:
         return ""
     return f"of {operand.aval.dtype}: convert to float32 first, or use jnp.sum with dtype=jnp.float32"
 
 
-def _of_gather(equation: Equation, _: Chip) -> str:
+def _of_gather(equation: jaxprs.Equation, _: Chip) -> str:
     """The reason to refuse a gather: Mosaic does not lower it, or its result cannot hold a mark; "" if allowed."""
     params, operand = equation.params, equation.invars[0].aval
     numbers = params["dimension_numbers"]
@@ -199,7 +191,7 @@ def _of_gather(equation: Equation, _: Chip) -> str:
     return ""
 
 
-def _of_check(equation: Equation, _: Chip) -> str:
+def _of_check(equation: jaxprs.Equation, _: Chip) -> str:
     return "" if equation.params["debug"] else "without debug: use pl.debug_check"
 
 
@@ -218,13 +210,13 @@ _OPTIONS = {
 }
 
 
-def checks_left_out(call: Equation) -> tuple[str, ...]:
+def checks_left_out(call: jaxprs.Equation) -> tuple[str, ...]:
     """The names of a kernel's options that make the compiler leave out run-time checks."""
     options = call.params["compiler_params"]
     return tuple(name for name in CHECKS if isinstance(options, pltpu.CompilerParams) and getattr(options, name))
 
 
-def _refuse_options(call: Equation, chip: Chip) -> None:
+def _refuse_options(call: jaxprs.Equation, chip: Chip) -> None:
     """Raises Rejected `refused-option` for a compiler option that is not listed, `refused-primitive` for a mesh."""
     options, usual = call.params["compiler_params"], pltpu.CompilerParams()
     if call.params.get("mesh") is not None:

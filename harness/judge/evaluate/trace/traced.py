@@ -40,7 +40,7 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
     """The trace of the function for the problem's inputs. Raises Rejected if the program does something forbidden."""
     statement = problem.statement()
     closed, out = jax.make_jaxpr(function, return_shape=True)(*meshes.shapes(statement.inputs, None))
-    closed = constants.taken_over(closed)
+    closed = constants.own_copy(closed)
     contract.refuse_outputs(out, statement)
     refuse_unfit(closed, chip)
     equations = tuple(jaxprs.pallas_calls(closed.jaxpr))

@@ -1,4 +1,4 @@
-"""Refuses programs that reuse semaphores or memory in which they receive signals or data from other chips.
+"""Refuses programs that reuse the semaphores or memory that receive signals or data from other chips.
 
 JAX's interpreter gives each kernel and each scope of `run_scoped` new semaphores and memory, and each window one
 buffer, so no interpreted run shows the reuse. On a TPU:
@@ -17,16 +17,7 @@ from typing import Any
 
 from jax.extend.core import Var
 
-from harness.judge.evaluate.trace.jaxprs import (
-    Equation,
-    Jaxpr,
-    calls_within_loops,
-    inner,
-    is_in_hbm,
-    operands_of,
-    pallas_calls,
-    refusal,
-)
+from harness.judge.evaluate.trace import jaxprs
 
 _LOOPS = ("scan", "while")
 # The operands of a copy in JAX 0.10.2 and 0.12.0: source, target, the semaphore at the target, the semaphore at the
@@ -34,11 +25,11 @@ _LOOPS = ("scan", "while")
 _OPERANDS_OF_A_COPY, _TARGETS_OF_A_COPY = 5, (1, 2)
 
 
-def refuse_use_again(jaxpr: Jaxpr) -> None:
+def refuse_use_again(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected `sharded` if the program reuses a semaphore or memory to which other chips signal or send."""
     numbers: set[int] = set()
-    repeated = calls_within_loops(jaxpr)
-    for call in pallas_calls(jaxpr):
+    repeated = jaxprs.calls_within_loops(jaxpr)
+    for call in jaxprs.pallas_calls(jaxpr):
         number = getattr(call.params["compiler_params"], "collective_id", None)
         if number is not None:
             if number in numbers or any(call is other for other in repeated):
@@ -47,7 +38,7 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
                     "share one barrier semaphore, and a neighbour's signal for the second call could end the wait of "
                     "the first; choose another number, and make no such call in a loop"
                 )
-                raise refusal(call, "sharded", message)
+                raise jaxprs.refusal(call, "sharded", message)
             numbers.add(number)
         _refuse_late_barriers(call)
         scopes = list(_scopes_sent_to(call.params["jaxpr"]))
@@ -59,17 +50,17 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
                 "run_scoped: the next scope reuses them, so a neighbour that is ahead overwrites data that this chip "
                 "still reads; use scratch_shapes"
             )
-            raise refusal(scopes[0][0], "sharded", message)
+            raise jaxprs.refusal(scopes[0][0], "sharded", message)
         if is_repeated and _windows(call) & _sent_to(call.params["jaxpr"]):
             message = (
                 "expected other chips to send to scratch_shapes or to memory in HBM, got copies to a block of an input "
                 "or output: a block has two buffers, which the grid uses in turn, and chips at different steps use "
                 "different buffers; use scratch_shapes"
             )
-            raise refusal(call, "sharded", message)
+            raise jaxprs.refusal(call, "sharded", message)
 
 
-def _refuse_late_barriers(call: Equation) -> None:
+def _refuse_late_barriers(call: jaxprs.Equation) -> None:
     """Raises Rejected `sharded` if the kernel waits for its barrier semaphore after a copy to another chip."""
     late = next(_Order().late_waits(call.params["jaxpr"], frozenset()), None)
     if late is not None:
@@ -78,7 +69,7 @@ def _refuse_late_barriers(call: Equation) -> None:
             "after it: a neighbour that has begun the next call signals the same semaphore, which ends this wait too "
             "early; after the barrier, use a semaphore of scratch_shapes"
         )
-        raise refusal(late, "sharded", message)
+        raise jaxprs.refusal(late, "sharded", message)
 
 
 class _Order:
@@ -87,7 +78,7 @@ class _Order:
     def __init__(self) -> None:
         self.has_sent = False
 
-    def late_waits(self, jaxpr: Jaxpr, barriers: frozenset[Any]) -> Iterator[Equation]:
+    def late_waits(self, jaxpr: jaxprs.Jaxpr, barriers: frozenset[Any]) -> Iterator[jaxprs.Equation]:
         """The waits for a barrier semaphore that come after a copy to another chip.
 
         `barriers` are the barrier semaphores of the surrounding program.
@@ -97,47 +88,47 @@ class _Order:
             if name == "get_barrier_semaphore":
                 barriers |= {*equation.outvars}
             elif name == "semaphore_wait":
-                if self.has_sent and _reference(operands_of(equation)[0]) in barriers:
+                if self.has_sent and _reference(jaxprs.operands_of(equation)[0]) in barriers:
                     yield equation
-            elif name == "dma_start" and operands_of(equation)[-1] is not None:
+            elif name == "dma_start" and jaxprs.operands_of(equation)[-1] is not None:
                 self.has_sent = True
-            for part in inner(equation) * (2 if name in _LOOPS else 1):
+            for part in jaxprs.inner(equation) * (2 if name in _LOOPS else 1):
                 outer = _outer(equation, part)
                 same = {ref for ref, operand in outer.items() if isinstance(operand, Var) and operand in barriers}
                 yield from self.late_waits(part, frozenset(same))
 
 
-def _outer(equation: Equation, part: Jaxpr) -> dict[Any, Any]:
+def _outer(equation: jaxprs.Equation, part: jaxprs.Jaxpr) -> dict[Any, Any]:
     """The operand of the equation for each parameter of a program inside it, which takes the last operands."""
     parameters = part.constvars or part.invars
     return dict(zip(parameters, equation.invars[-len(parameters) :], strict=False)) if parameters else {}
 
 
-def _windows(call: Equation) -> set[Any]:
+def _windows(call: jaxprs.Equation) -> set[Any]:
     """The kernel's references to blocks of its inputs and outputs."""
     mapping, parameters = call.params["grid_mapping"], call.params["jaxpr"].invars
     blocks = zip(parameters[mapping.slice_block_ops], mapping.block_mappings, strict=True)
-    return {reference for reference, block in blocks if not is_in_hbm(block)}
+    return {reference for reference, block in blocks if not jaxprs.is_in_hbm(block)}
 
 
-def _scopes_sent_to(jaxpr: Jaxpr, *, is_within_loop: bool = False) -> Iterator[tuple[Equation, bool]]:
+def _scopes_sent_to(jaxpr: jaxprs.Jaxpr, *, is_within_loop: bool = False) -> Iterator[tuple[jaxprs.Equation, bool]]:
     """The scopes that own memory or semaphores to which other chips send; each with True if it stands in a loop."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "run_scoped":
             scope = equation.params["jaxpr"]
             if _sent_to(scope) & {*scope.invars}:
                 yield equation, is_within_loop
-        for part in inner(equation):
+        for part in jaxprs.inner(equation):
             yield from _scopes_sent_to(part, is_within_loop=is_within_loop or equation.primitive.name in _LOOPS)
 
 
-def _sent_to(jaxpr: Jaxpr) -> set[Any]:
+def _sent_to(jaxpr: jaxprs.Jaxpr) -> set[Any]:
     """The references that stand for memory or semaphores of another chip in the program's copies and signals."""
     targets: set[Any] = set()
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         if name in ("dma_start", "semaphore_signal"):
-            operands = operands_of(equation)
+            operands = jaxprs.operands_of(equation)
             device = operands[-1 if name == "dma_start" else -2]
             if device is None:
                 continue
@@ -147,7 +138,7 @@ def _sent_to(jaxpr: Jaxpr) -> set[Any]:
                 targets |= {_reference(operands[place]) for place in _TARGETS_OF_A_COPY}
             else:
                 targets |= {operand for operand in equation.invars if isinstance(operand, Var)}
-        for part in inner(equation):
+        for part in jaxprs.inner(equation):
             outer = _outer(equation, part)
             targets |= {outer[ref] for ref in _sent_to(part) if ref in outer}
     return targets

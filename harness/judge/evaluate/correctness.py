@@ -4,7 +4,6 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judge.evaluate.draws import mode_of
+from harness.judge.evaluate.draws import at_shape, mode_of
 from harness.judge.evaluate.interpret import over_mesh
 from harness.judge.evaluate.interpret.conversions import require_conversions
 from harness.judge.evaluate.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest
@@ -105,13 +104,9 @@ def _split(
 
 @cache
 def _problem(path: str, reduced: int | None, is_second: bool = False) -> Problem:
-    problem: Problem = pickle.loads(Path(path).read_bytes())
-    if reduced is None:
-        return problem
-    small = next(islice(problem.reduced(), reduced, None))
-    second = problem.second_shape(small) if is_second else small
-    assert second is not None, "expected a second shape, which the kernel was traced for"
-    return second
+    problem = at_shape(pickle.loads(Path(path).read_bytes()), reduced, is_second=is_second)
+    assert problem is not None, "expected a shape that the kernel was traced for, got none"
+    return problem
 
 
 @lru_cache(maxsize=1)

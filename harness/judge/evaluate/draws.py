@@ -41,7 +41,7 @@ def unforeseen_number(*, is_negative: bool = False) -> float:
 def repeatable(
     draws: Iterable[Draw], problem: Problem, mode: Mode, *, reduced: int | None, is_second: bool = False
 ) -> tuple[Draw, ...]:
-    """The different members of `draws` that were checked in this mode at this shape and whose family still exists.
+    """The different members of `draws` that were checked in this mode at this shape, if their family still exists.
 
     `reduced` is the position of the shape in `problem.reduced()`, or None for the full shape. `is_second` selects the
     second shape near this reduced shape.
@@ -67,9 +67,13 @@ def mode_of(reduced: int | None) -> Mode:
 
 def shape(problem: Problem, reduced: int | None, *, is_second: bool = False) -> tuple[int, ...] | None:
     """The first output's shape, as a Draw records it, for the arguments of `repeatable`; None if there is none."""
-    meant: Problem | None = problem
-    if reduced is not None:
-        meant = next(islice(problem.reduced(), reduced, None), None)
-        if is_second and meant is not None:
-            meant = problem.second_shape(meant)
-    return None if meant is None else meant.statement().outputs[0].shape
+    here = at_shape(problem, reduced, is_second=is_second)
+    return None if here is None else here.statement().outputs[0].shape
+
+
+def at_shape(problem: Problem, reduced: int | None, *, is_second: bool) -> Problem | None:
+    """The problem at the shape for the arguments of `repeatable`; None if there is none."""
+    if reduced is None:
+        return problem
+    small = next(islice(problem.reduced(), reduced, None), None)
+    return problem.second_shape(small) if is_second and small is not None else small

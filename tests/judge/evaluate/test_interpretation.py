@@ -13,7 +13,7 @@ from jax.experimental.pallas import tpu as pltpu
 from refusals import rejected
 
 from harness.hardware import Chip, chip
-from harness.judge.evaluate.interpret import chip_model, conversions, grid_order, interpretation, memory_spaces
+from harness.judge.evaluate.interpret import chip_model, conversions, grid_order, interpretation, outside
 from harness.judge.evaluate.interpret.watched_run import WatchedRun
 from harness.judge.evaluate.trace import grids
 from harness.sandbox.messages import Rejected
@@ -522,7 +522,7 @@ def test_a_reference_outside_of_kernels_keeps_its_memory() -> None:
     jaxpr = jax.make_jaxpr(program)(x).jaxpr
     before, after = (
         [str(var.aval) for equation in read.eqns for var in (*equation.invars, *equation.outvars)]
-        for read in (jaxpr, memory_spaces.without_memory_spaces(jaxpr))
+        for read in (jaxpr, outside.without_memory_spaces(jaxpr))
     )
     assert before == after
     assert any(aval.startswith("Ref<hbm>") for aval in after)

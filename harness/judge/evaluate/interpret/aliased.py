@@ -1,11 +1,12 @@
 """Rewrites kernels with inputs aliased to outputs, for which `interpret=True` makes two arrays."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 from jax.extend import core
 
+from harness.judge.evaluate.interpret.rewriting import moved
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_in_hbm, with_inner
 
 
@@ -41,7 +42,7 @@ def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
     """The program with each aliased input replaced by its output. A loop or branch that takes both keeps both."""
     equations = []
     for equation in jaxpr.eqns:
-        effects = _effects(equation.effects, outputs)
+        effects = moved(equation.effects, outputs)
         variables = {operand for operand in equation.invars if isinstance(operand, core.Var)}
         both = {source: target for source, target in outputs.items() if {source, target} <= variables}
         if both and inner(equation):
@@ -53,7 +54,7 @@ def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
             for operand in equation.invars
         ]
         equations.append(equation.replace(invars=operands, effects=effects))
-    return jaxpr.replace(eqns=equations, effects=_effects(jaxpr.effects, outputs))
+    return jaxpr.replace(eqns=equations, effects=moved(jaxpr.effects, outputs))
 
 
 def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
@@ -65,11 +66,3 @@ def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxp
     operands = zip(equation.invars[-len(parameters) :], parameters, strict=True)
     names = {operand: name for operand, name in operands if isinstance(operand, core.Var)}
     return _renamed(part, {names[source]: names[target] for source, target in outputs.items()})
-
-
-def _effects(effects: Iterable[Any], outputs: Mapping[Any, Any]) -> set[Any]:
-    """These effects, with each effect on an input moved to its output."""
-    return {
-        effect.replace(input=outputs[effect.input]) if getattr(effect, "input", None) in outputs else effect
-        for effect in effects
-    }

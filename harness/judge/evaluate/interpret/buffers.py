@@ -58,17 +58,15 @@ class Buffers:
     comes_early: bool
     reads_unwritten: bool = False
     in_front: IndexError | None = None
-    memories: list[tuple[Any, _Memory]] = field(default_factory=list)
-    lock: Any = field(default_factory=threading.Lock)
+    # By its id(): JAX's object for the memory of a Pallas call, kept alive so that no later object has this id().
+    memories: dict[int, tuple[Any, _Memory]] = field(default_factory=dict)
 
     def of(self, memory: Any) -> _Memory:
-        """The buffers of this Pallas call. JAX's object is kept alive, so that no later object is mistaken for it."""
-        with self.lock:
-            for each, buffers in self.memories:
-                if each is memory:
-                    return buffers
-            self.memories.append((memory, _Memory()))
-            return self.memories[-1][1]
+        """The buffers of the Pallas call that has this memory."""
+        if id(memory) not in self.memories:
+            # Another thread of the same call may get here first.
+            self.memories.setdefault(id(memory), (memory, _Memory()))
+        return self.memories[id(memory)][1]
 
 
 class _Access(threading.local):
@@ -109,7 +107,7 @@ def as_on_chip(*, comes_early: bool, seed: int) -> Iterator[Buffers]:
         try:
             yield _run
         finally:
-            for _, buffers in _run.memories:
+            for _, buffers in _run.memories.values():
                 _leave_anything(buffers, np.random.default_rng(seed))
             _run = None
 

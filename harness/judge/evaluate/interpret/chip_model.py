@@ -14,7 +14,8 @@ from jax import lax
 from jax.extend import core
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret.undefined import marked_memory, marks
+from harness.judge.evaluate.interpret.rewriting import rewritten
+from harness.judge.evaluate.interpret.undefined import is_between, marked_memory, marks
 from harness.judge.evaluate.trace.jaxprs import (
     DOTS,
     ELEMENTWISE,
@@ -73,16 +74,15 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
 
 def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
     """The same program; the conversions outside kernels are written so that XLA performs all of them."""
-    changed: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if inner(equation) and not is_pallas_call(equation):
-            equation = with_inner(equation, with_conversions)
-        changed += _and_rounded(equation) if equation.primitive.name == _CONVERSION else [equation]
-    return jaxpr.replace(eqns=changed)
+    return rewritten(
+        jaxpr,
+        lambda equation: _and_rounded(equation) if equation.primitive.name == _CONVERSION else [equation],
+        enters=lambda equation: not is_pallas_call(equation),
+    )
 
 
 def _to_eight_bits(steps: list[Equation]) -> list[Equation]:
-    """A model's steps, with `_and_rounded` applied to conversions to 8-bit integers; the model rounds to bfloat16."""
+    """A model's steps. Only conversions to 8-bit integers get `_and_rounded`: the model itself rounds to bfloat16."""
     return [each for step in steps for each in (_and_rounded(step) if _is_to_eight_bits(step) else [step])]
 
 
@@ -151,7 +151,7 @@ def _constant(value: float) -> float:
 def _dot(equation: Equation, _: Chip) -> Model | None:
     """Models products: DEFAULT rounds float32 to bfloat16, HIGH sums three products of parts, HIGHEST rounds nothing.
 
-    HIGH and HIGHEST subtract its first part from each number, so an infinite number becomes NaN.
+    HIGH and HIGHEST subtract the first part of each number from the number, so an infinite number becomes NaN.
     """
     precision = equation.params["precision"]
     precision = precision[0] if isinstance(precision, tuple) else precision
@@ -363,7 +363,13 @@ def _rem(equation: Equation, _: Chip) -> Model | None:
     return model if dtype == jnp.float32 else None
 
 
-# Maxima and minima.
+# Undefined results.
+
+
+def _marked_unless(is_defined: Any, operand: Any, compute: Model, *, instead: int = 0) -> Any:
+    """`compute(operand)`, marked where it is not defined; there `compute` gets `instead`, for which it is defined."""
+    result = compute(lax.select(is_defined, operand, lax.full_like(operand, instead)))
+    return lax.select(is_defined, result, marks(result))
 
 
 def _extreme(equation: Equation, _: Chip) -> Model | None:
@@ -390,9 +396,7 @@ def divided(equation: Equation) -> Model | None:
     def model(x: Any, y: Any) -> Any:
         # An axis of either operand may have length one if the other operand's axis is longer.
         x, y = jnp.broadcast_arrays(x, y)
-        is_zero = lax.eq(y, lax.full_like(y, 0))
-        safe = lax.select(is_zero, lax.full_like(y, 1), y)
-        return lax.select(is_zero, marks(x), primitive.bind(x, safe))
+        return _marked_unless(lax.ne(y, lax.full_like(y, 0)), y, lambda safe: primitive.bind(x, safe), instead=1)
 
     return model
 
@@ -417,9 +421,7 @@ def shifted(equation: Equation) -> Model | None:
 
     def model(x: Any, y: Any) -> Any:
         x, y = jnp.broadcast_arrays(x, y)
-        is_defined = lax.bitwise_and(lax.ge(y, lax.full_like(y, 0)), lax.lt(y, lax.full_like(y, width)))
-        safe = lax.select(is_defined, y, lax.full_like(y, 0))
-        return lax.select(is_defined, primitive.bind(x, safe), marks(x))
+        return _marked_unless(is_between(y, 0, width - 1), y, lambda safe: primitive.bind(x, safe))
 
     return model
 
@@ -432,7 +434,7 @@ def _roll(equation: Equation, _: Chip) -> Model | None:
     primitive, params = equation.primitive, equation.params
 
     def model(x: Any, by: Any) -> Any:
-        is_defined = lax.bitwise_and(lax.ge(by, lax.full_like(by, 0)), lax.lt(by, lax.full_like(by, length)))
+        is_defined = is_between(by, 0, length - 1)
         rolled = primitive.bind(x, lax.select(is_defined, by, lax.full_like(by, 0)), **params)
         return lax.select(lax.broadcast(is_defined, rolled.shape), rolled, marks(rolled))
 
@@ -447,10 +449,11 @@ def _gather(equation: Equation, _: Chip) -> Model:
 
     def model(x: Any, indices: Any) -> Any:
         index = lax.squeeze(indices, (indices.ndim - 1,))
-        is_within = lax.bitwise_and(lax.ge(index, lax.full_like(index, 0)), lax.lt(index, lax.full_like(index, length)))
-        within = lax.select(is_within, index, lax.full_like(index, 0))
-        elements = primitive.bind(x, lax.expand_dims(within, (indices.ndim - 1,)), **params)
-        return lax.select(is_within, elements, marks(elements))
+
+        def elements(within: Any) -> Any:
+            return primitive.bind(x, lax.expand_dims(within, (indices.ndim - 1,)), **params)
+
+        return _marked_unless(is_between(index, 0, length - 1), index, elements)
 
     return model
 
@@ -488,11 +491,8 @@ def converted(equation: Equation) -> Model | None:
 
     def model(x: Any) -> Any:
         number = x if jnp.issubdtype(old, jnp.integer) else _wide(x)
-        is_held = lax.bitwise_and(
-            lax.ge(number, lax.full_like(number, low)), lax.le(number, lax.full_like(number, high))
-        )
-        new_value = lax.convert_element_type_p.bind(lax.select(is_held, x, lax.full_like(x, 0)), **params)
-        return lax.select(is_held, new_value, marks(new_value))
+        is_held = is_between(number, low, high)
+        return _marked_unless(is_held, x, lambda safe: lax.convert_element_type_p.bind(safe, **params))
 
     return model
 

@@ -16,11 +16,11 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret import chip_model, memory_spaces, outside, pallas_on_cpu, transfers, undefined
+from harness.judge.evaluate.interpret import chip_model, outside, pallas_on_cpu, transfers, undefined
+from harness.judge.evaluate.interpret.discharge_rules import copies_of_any_size, scopes_of_any_depth
 from harness.judge.evaluate.interpret.grid_loop import quick_grid_loop
-from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
+from harness.judge.evaluate.interpret.left_memory import clipped
 from harness.judge.evaluate.interpret.replaced import parameters, replaced
-from harness.judge.evaluate.interpret.scopes import scopes_of_any_depth
 from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import jaxprs, kernels, meshes, packages, program_codec
 from harness.sandbox import asked_device
@@ -45,7 +45,7 @@ def runnable(
     """
     jaxpr = closed.jaxpr
     if interpret:
-        jaxpr = memory_spaces.without_memory_spaces(jaxpr)
+        jaxpr = outside.without_memory_spaces(jaxpr)
         # On one chip, TPU interpret mode does not mark undefined results outside kernels, because the reference program
         # marks them on the same inputs.
         is_marked = interpret is True or bool(chip.mesh)
@@ -120,17 +120,15 @@ def memory_filled_with(value: Fill) -> Iterator[None]:
             yield
         return
 
-    def number(dtype: Any) -> float:
-        most = float(jnp.finfo(dtype).max)
-        return max(-most, min(most, value))
-
     def filled(shape: Any, dtype: Any) -> Any:
         empty = made(shape, dtype)
         # JAX fills semaphores with zero, and other integers with their smallest or largest number.
-        return jnp.full_like(empty, number(empty.dtype)) if jnp.issubdtype(empty.dtype, jnp.floating) else empty
+        is_float = jnp.issubdtype(empty.dtype, jnp.floating)
+        return jnp.full_like(empty, clipped(value, empty.dtype)) if is_float else empty
 
     def number_of(dtype: Any, uninitialized_memory: Any) -> Any:
-        return number(dtype) if jnp.issubdtype(dtype, jnp.floating) else value_of(dtype, uninitialized_memory)
+        is_float = jnp.issubdtype(dtype, jnp.floating)
+        return clipped(value, dtype) if is_float else value_of(dtype, uninitialized_memory)
 
     with replaced(primitives, uninitialized_value=filled), replaced(interpret_utils, get_uninitialized_value=number_of):
         yield

@@ -15,6 +15,7 @@ from jax._src.state.primitives import get_p, swap_p
 from jax._src.state.types import ReadEffect, WriteEffect
 from jax.extend import core
 
+from harness.judge.evaluate.interpret.rewriting import moved
 from harness.judge.evaluate.trace.forbidden_operations import written_tables
 from harness.judge.evaluate.trace.jaxprs import Equation, inlined
 
@@ -36,21 +37,15 @@ def with_kept_tables(equation: Equation) -> dict[str, Any]:
     for table, copy in copies.items():
         first += _copied_at_the_first_step(table, copy, added)
 
-    def moved(effects: Any) -> set[Any]:
-        return {
-            type(effect)(copies[effect.input]) if getattr(effect, "input", None) in copies else effect
-            for effect in effects
-        }
-
     equations = [
         each.replace(
             invars=[copies.get(var, var) if isinstance(var, core.Var) else var for var in each.invars],
-            effects=moved(each.effects),
+            effects=moved(each.effects, copies),
         )
         for each in body.eqns
     ]
     invars = [*body.invars, *copies.values()]
-    effects = {*moved(body.effects), *map(ReadEffect, tables)}
+    effects = {*moved(body.effects, copies), *map(ReadEffect, tables)}
     changed = body.replace(invars=invars, eqns=[*first, *equations], effects=effects)
     if body.debug_info.arg_names is not None:
         names = (*body.debug_info.arg_names, *("" for _ in tables))

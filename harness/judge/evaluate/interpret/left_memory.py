@@ -35,16 +35,15 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
     if not {"self", "key", "value"} <= {*parameters(allocate)}:
         raise unknown_version("its memory cannot be kept from run to run")
     before = dict(left) if is_found else {}
-    # The memory objects of all calls, kept alive so that no later object is mistaken for an earlier object.
-    calls: list[Any] = []
+    # By its id(), each call's memory object, kept alive so that no later object has this id(), and the call's number.
+    calls: dict[int, tuple[Any, int]] = {}
     buffers: dict[tuple[int, Any], Any] = {}
     lock = threading.Lock()
 
     def allocated(self: Any, key: Any, *arguments: Any, **named: Any) -> None:
         with lock:
-            if not any(self is call for call in calls):
-                calls.append(self)
-        place = next(number for number, call in enumerate(calls) if self is call), key
+            _, call = calls.setdefault(id(self), (self, len(calls)))
+        place = call, key
         value, content = named.get("value"), before.get(place)
         if value is None or not is_unwritten(key, value):
             allocate(self, key, *arguments, **named)
@@ -52,8 +51,7 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
         if content is not None and _are_alike(content, value):
             named["value"] = content.copy()
         elif number is not None and jnp.issubdtype(value.dtype, jnp.floating):
-            most = float(jnp.finfo(value.dtype).max)
-            named["value"] = np.full_like(value, max(-most, min(most, number)))
+            named["value"] = np.full_like(value, clipped(number, value.dtype))
         allocate(self, key, *arguments, **named)
         buffers[place] = self.mem[key]
 
@@ -63,6 +61,12 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
     finally:
         left.clear()
         left.update({place: buffer.content for place, buffer in buffers.items()})
+
+
+def clipped(number: float, dtype: Any) -> float:
+    """The number, or the largest number of this floating-point dtype (with the same sign) if it is beyond that."""
+    most = float(jnp.finfo(dtype).max)
+    return max(-most, min(most, number))
 
 
 def _are_alike(content: NDArray[Any], value: NDArray[Any]) -> bool:

@@ -10,38 +10,26 @@ from typing import Any
 from jax._src.state.types import AbstractRef
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import (
-    Equation,
-    Jaxpr,
-    inner,
-    open_program,
-    with_change,
-    with_inner,
-    without_names,
-)
+from harness.judge.evaluate.interpret.rewriting import moved, rewritten
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, open_program, with_change, without_names
 
 
 def with_conditions_in_the_body(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel; a loop whose condition reads references carries the value of the condition."""
-    changed: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if inner(equation):
-            equation = with_inner(equation, with_conditions_in_the_body)
-        constants = equation.invars[: equation.params.get("cond_nconsts", 0)]
-        reads = any(isinstance(operand.aval, AbstractRef) for operand in constants)
-        changed += _loop(equation) if reads and equation.primitive.name == "while" else [equation]
-    return jaxpr.replace(eqns=changed)
+    return rewritten(jaxpr, _loop)
 
 
 def _loop(equation: Equation) -> list[Equation]:
-    """The equations that compute the condition, and the loop with the condition among its carried values."""
-    of_condition, of_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+    """For a loop whose condition reads references: equations that compute the condition, and the loop that carries it.
+
+    Any other equation is returned as it is.
+    """
+    of_condition, of_body = (equation.params.get(name, 0) for name in ("cond_nconsts", "body_nconsts"))
+    first, rest = equation.invars[:of_condition], equation.invars[of_condition:]
+    if equation.primitive.name != "while" or not any(isinstance(operand.aval, AbstractRef) for operand in first):
+        return [equation]
+    constants, values = rest[:of_body], rest[of_body:]
     condition, body = (open_program(equation.params[name]) for name in ("cond_jaxpr", "body_jaxpr"))
-    first, constants, values = (
-        equation.invars[:of_condition],
-        equation.invars[of_condition : of_condition + of_body],
-        equation.invars[of_condition + of_body :],
-    )
     before, goes_on = _with_operands(condition, [*first, *values])
     # Each reference has one variable in the body, so that the condition reads the values that the body wrote.
     inside = dict(zip(map(id, constants), body.invars[:of_body], strict=True))
@@ -85,10 +73,7 @@ def _with_operands(program: Jaxpr, operands: Sequence[Any]) -> tuple[list[Equati
         equation.replace(
             invars=[renamed(var) for var in equation.invars],
             outvars=[renamed(var) for var in equation.outvars],
-            effects={
-                effect.replace(input=renamed(effect.input)) if hasattr(effect, "input") else effect
-                for effect in equation.effects
-            },
+            effects=moved(equation.effects, new),
         )
         for equation in program.eqns
     ]

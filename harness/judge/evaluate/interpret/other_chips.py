@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import math
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,13 +76,12 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
             return
         wait_with_others(self, int(value), core)
         with self.cv:
-            units_taken = self.__dict__.setdefault("taken", {})
-            units_taken[core] = units_taken.get(core, 0) + int(value)
+            units_taken = self.__dict__.setdefault("taken", Counter())
+            units_taken[core] += int(value)
             arrived = self.clocks[core]
             if arrived is not None:
-                self.clocks[core] = _certain_clock(
-                    arrived, self.__dict__.get("sent", {}).get(core, []), units_taken[core]
-                )
+                sent = self.__dict__.get("sent", {}).get(core, [])
+                self.clocks[core] = _certain_clock(arrived, sent, units_taken[core])
             try:
                 wait(self, value, global_core_id, has_tasks=has_tasks, **options)
             finally:

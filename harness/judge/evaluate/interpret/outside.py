@@ -1,6 +1,7 @@
-"""Marks undefined results of operations outside kernels. docs/SEMANTICS.md lists these operations.
+"""Rewrites operations outside kernels for a CPU: removes the chip's memory spaces, and marks undefined results.
 
-XLA on a CPU and XLA on a chip may return different results for them, and both are right.
+On a CPU all arrays are in one memory. docs/SEMANTICS.md lists the operations with undefined results: XLA on a CPU and
+XLA on a chip may return different results for them, and both are right.
 """
 
 import functools
@@ -10,28 +11,60 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax._src.pallas import core as pallas_core
+from jax.experimental.pallas import tpu as pltpu
+from jax.extend import core
 
 from harness.judge.evaluate.interpret.chip_model import SHIFTS, Model, converted, divided, shifted
+from harness.judge.evaluate.interpret.rewriting import rewritten
 from harness.judge.evaluate.interpret.undefined import marks
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, is_pallas_call, with_inner
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, is_pallas_call, with_inner
+
+_CONSTRAINT = "with_memory_space_constraint"
+_OF_A_CHIP = (pallas_core.MemorySpace, pltpu.MemorySpace)
+
+
+def without_memory_spaces(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program; outside its kernels no constraint and no type names a memory space of the chip.
+
+    JAX computes with two arrays only if both have the same memory space, but its interpreters give the arrays of a
+    kernel no memory space. References keep their memory space, because a kernel may depend on it.
+    """
+    plain: dict[Any, Any] = {}
+
+    def renamed(var: Any) -> Any:
+        if isinstance(var, core.Literal):
+            return var
+        aval = var.aval
+        if var not in plain and isinstance(aval, jax.core.ShapedArray) and isinstance(aval.memory_space, _OF_A_CHIP):
+            plain[var] = core.Var(jax.core.ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type))
+        return plain.get(var, var)
+
+    equations = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == _CONSTRAINT:
+            plain[equation.outvars[0]] = renamed(equation.invars[0])
+            continue
+        inside = equation if is_pallas_call(equation) else with_inner(equation, without_memory_spaces)
+        operands, results = (list(map(renamed, variables)) for variables in (equation.invars, equation.outvars))
+        equations.append(inside.replace(invars=operands, outvars=results))
+    constants, operands, results = (list(map(renamed, each)) for each in (jaxpr.constvars, jaxpr.invars, jaxpr.outvars))
+    return jaxpr.replace(eqns=equations, constvars=constants, invars=operands, outvars=results)
 
 
 def with_marked_results(jaxpr: Jaxpr) -> Jaxpr:
     """The same program, with a mark wherever an operation outside its kernels has no defined result."""
-    changed: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if is_pallas_call(equation):
-            changed.append(equation)
-            continue
-        if inner(equation) and not equation.primitive.name.startswith("scatter"):
-            equation = with_inner(equation, with_marked_results)
-        make = MODELS.get(equation.primitive.name)
-        model = make(equation) if make is not None else None
-        if model is None:
-            changed.append(equation)
-        else:
-            changed += inlined(model, equation.invars, equation.outvars, equation.source_info)
-    return jaxpr.replace(eqns=changed)
+    return rewritten(jaxpr, _with_model, enters=_may_hold_operations)
+
+
+def _may_hold_operations(equation: Equation) -> bool:
+    return not is_pallas_call(equation) and not equation.primitive.name.startswith("scatter")
+
+
+def _with_model(equation: Equation) -> list[Equation]:
+    make = MODELS.get(equation.primitive.name)
+    model = make(equation) if make is not None else None
+    return [equation] if model is None else inlined(model, equation.invars, equation.outvars, equation.source_info)
 
 
 def _sort(equation: Equation) -> Model | None:

@@ -9,7 +9,7 @@ writes it back, with the new values where the mask is true.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -22,7 +22,8 @@ from jax._src.state.types import BitcastTransform, ReshapeTransform
 from jax._src.state.utils import bitcast
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, with_inner
+from harness.judge.evaluate.interpret.rewriting import rewritten
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined
 
 # An offset beyond the end of any memory.
 FAR = 1 << 24
@@ -30,26 +31,17 @@ FAR = 1 << 24
 
 def with_plain_reads(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel; in a read, the transforms after the first indices are applied to the values that were read."""
-    return _rewritten(jaxpr, "get", _plain_read)
+    return rewritten(jaxpr, lambda each: _plain_read(each) if each.primitive.name == "get" else [each])
 
 
 def with_plain_bitcasts(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel; a write through a reinterpreted reference writes everything that the first indices select."""
-    return _rewritten(jaxpr, "swap", _plain_bitcast)
+    return rewritten(jaxpr, lambda each: _plain_bitcast(each) if each.primitive.name == "swap" else [each])
 
 
 def with_plain_writes(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel; each write under a mask becomes a read, a selection by the mask, and a plain write."""
-    return _rewritten(jaxpr, "masked_swap", _plain_write)
-
-
-def _rewritten(jaxpr: Jaxpr, name: str, steps: Callable[[Equation], list[Equation]]) -> Jaxpr:
-    changed: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if inner(equation):
-            equation = with_inner(equation, lambda each: _rewritten(each, name, steps))
-        changed += steps(equation) if equation.primitive.name == name else [equation]
-    return jaxpr.replace(eqns=changed)
+    return rewritten(jaxpr, lambda each: _plain_write(each) if each.primitive.name == "masked_swap" else [each])
 
 
 def _plain_read(equation: Equation) -> list[Equation]:

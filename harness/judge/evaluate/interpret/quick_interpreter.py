@@ -67,8 +67,9 @@ class Accesses:
         """The notes on accesses that are ordered neither before nor after `clock`, oldest first."""
         entries: list[Any] = []
         for block in self.blocks:
+            latest = block.latest
             # A clock later than the maximum is later than every clock in the block.
-            if block.latest is None or _is_before(block.latest, clock):
+            if latest is None or ((latest <= clock).all() and (latest < clock).any()):
                 continue
             rows = block.matrix()
             not_later, not_earlier = (rows <= clock).all(axis=1), (rows >= clock).all(axis=1)
@@ -76,10 +77,6 @@ class Accesses:
             is_ordered = (not_later | not_earlier) & (rows != clock).any(axis=1)
             entries += [block.entries[place] for place in np.flatnonzero(~is_ordered)]
         return entries
-
-
-def _is_before(clock: Clock, other: Clock) -> bool:
-    return bool((clock <= other).all() and (clock < other).any())
 
 
 @contextlib.contextmanager

@@ -17,7 +17,8 @@ from jax._src.state.types import ReshapeTransform, TransformedRef
 from jax._src.tree_util import tracing_registry
 
 from harness.judge.evaluate.interpret.replaced import replaced
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, inner, line_of, with_inner
+from harness.judge.evaluate.interpret.rewriting import rewritten
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, line_of
 
 NO_BLOCK = "NO BLOCK OF THE REFERENCE"
 _COPIES = ("dma_start", "dma_wait")
@@ -25,22 +26,19 @@ Range = tuple[int | slice, ...]
 
 
 def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; an index of the whole reference is put before its first reshape, because it shows the shape."""
-    changed: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if inner(equation):
-            equation = with_inner(equation, with_indices_first)
-        if equation.primitive.name in _COPIES and _reshaped(equation):
-            operands = _operands(equation)
-            flat, tree = tracing_registry.flatten(tuple(map(_indexed, operands)))
-            equation = equation.replace(invars=flat, params={**equation.params, "tree": tree})
-        elif equation.primitive.name == "swap" and _reshaped(equation):
-            reference, value, *indices = equation.invars
-            whole = TransformedRef(reference, tree_util.tree_unflatten(equation.params["tree"], indices))
-            flat, tree = tree_util.tree_flatten(_indexed(whole).transforms)
-            equation = equation.replace(invars=[reference, value, *flat], params={**equation.params, "tree": tree})
-        changed.append(equation)
-    return jaxpr.replace(eqns=changed)
+    """The same kernel; an index of the whole reference is put before its first reshape: it records the shape."""
+    return rewritten(jaxpr, lambda equation: [_index_first(equation) if _reshaped(equation) else equation])
+
+
+def _index_first(equation: Equation) -> Equation:
+    if equation.primitive.name == "swap":
+        reference, value, *indices = equation.invars
+        whole = TransformedRef(reference, tree_util.tree_unflatten(equation.params["tree"], indices))
+        flat, tree = tree_util.tree_flatten(_indexed(whole).transforms)
+        flat = [reference, value, *flat]
+    else:
+        flat, tree = tracing_registry.flatten(tuple(map(_indexed, _operands(equation))))
+    return equation.replace(invars=flat, params={**equation.params, "tree": tree})
 
 
 def lines(jaxpr: Jaxpr) -> list[str]:

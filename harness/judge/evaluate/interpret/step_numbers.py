@@ -67,17 +67,17 @@ def _handed_down(jaxpr: Jaxpr, variables: Mapping[Asked, Any], *, is_top: bool =
     return changed
 
 
-def _extended(jaxpr: Jaxpr, variables: Mapping[Asked, Any], place: int) -> Jaxpr:
+def _with_parameters(program: Any, variables: Mapping[Asked, Any], place: int) -> Any:
     """The program with a parameter for each of `variables`, inserted at this position among its parameters."""
     parameters = {query: core.Var(var.aval) for query, var in variables.items()}
-    body = jaxpr.replace(outvars=list(jaxpr.outvars))
-    equations = _handed_down(body, parameters)
-    invars = [*jaxpr.invars[:place], *parameters.values(), *jaxpr.invars[place:]]
-    return body.replace(invars=invars, eqns=equations, debug_info=without_names(jaxpr))
 
+    def extended(jaxpr: Jaxpr) -> Jaxpr:
+        body = jaxpr.replace(outvars=list(jaxpr.outvars))
+        equations = _handed_down(body, parameters)
+        invars = [*jaxpr.invars[:place], *parameters.values(), *jaxpr.invars[place:]]
+        return body.replace(invars=invars, eqns=equations, debug_info=without_names(jaxpr))
 
-def _with_parameters(program: Any, variables: Mapping[Asked, Any], place: int) -> Any:
-    return with_change(program, lambda jaxpr: _extended(jaxpr, variables, place))
+    return with_change(program, extended)
 
 
 def _cond(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
@@ -112,12 +112,8 @@ def _while(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
         "cond_nconsts": of_cond + len(variables),
         "body_nconsts": of_body + len(variables),
     }
-    first, second, rest = (
-        equation.invars[:of_cond],
-        equation.invars[of_cond : of_cond + of_body],
-        equation.invars[of_cond + of_body :],
-    )
-    invars = [*first, *variables.values(), *second, *variables.values(), *rest]
+    first, rest = equation.invars[:of_cond], equation.invars[of_cond:]
+    invars = [*first, *variables.values(), *rest[:of_body], *variables.values(), *rest[of_body:]]
     return equation.replace(invars=invars, params={**equation.params, **more})
 
 

@@ -91,8 +91,9 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         """The transfers that a wait on one semaphore may end."""
 
         def append(self, task: Any) -> None:
-            # A copy of no rows moves nothing: no wait depends on it, and it gives no wait a choice.
-            if _moves_nothing(task):
+            # A copy whose length is known only at run time may move nothing: no wait depends on it, and it gives no
+            # wait a choice.
+            if is_empty(interpret_utils.to_range(task.__self__.src_transforms)):
                 task()
             else:
                 super().append(task)
@@ -179,11 +180,6 @@ def _has_ended(task: Any) -> bool:
     is_read = not task.__name__.endswith("write")
     with transfer.lock:
         return bool(transfer.state == states.COMPLETED or (is_read and transfer.state != states.STARTED))
-
-
-def _moves_nothing(task: Any) -> bool:
-    """True if the transfer copies an empty part, which can happen if a length is known only at run time."""
-    return is_empty(interpret_utils.to_range(task.__self__.src_transforms))
 
 
 def is_empty(where: Any) -> bool:

@@ -9,7 +9,8 @@ from jax import lax, tree_util
 from jax._src.state.indexing import NDIndexer, Slice
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, with_inner
+from harness.judge.evaluate.interpret.rewriting import rewritten
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined
 
 # Integers in place of undefined results, by size in bytes: the bits of a NaN, or a number that kernels do not reach.
 _MARKS = {8: 0x7FF8DEAD00000000, 4: 0x7FC0DEAD, 2: 0x5EAD, 1: 0x5D}
@@ -24,6 +25,11 @@ _BY_NAN = (jnp.bfloat16, jnp.float16)
 _NUMBER, _MIXED_BITS = 1 << 13, (8, 32)
 # The position of the first index among the operands.
 _FIRST_INDEX = {"get": 1, "swap": 2}
+
+
+def is_between(value: Any, low: Any, high: Any) -> Any:
+    """True for elements that are at least `low` and at most `high`."""
+    return lax.bitwise_and(lax.ge(value, lax.full_like(value, low)), lax.le(value, lax.full_like(value, high)))
 
 
 def marks(like: Any) -> Any:
@@ -65,20 +71,19 @@ def with_flipped_comparisons(jaxpr: Jaxpr) -> Jaxpr:
     If unwritten memory holds NaN, a kernel that compares it with a value always takes the same branch. On a chip it may
     read a value that an earlier call left there, such as its own tag, and take the other branch.
     """
-    changed: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if inner(equation):
-            equation = with_inner(equation, with_flipped_comparisons)
-        name = equation.primitive.name
-        if name not in _IF_UNDEFINED or equation.invars[0].aval.dtype not in (*_BY_BITS, *_BY_NAN):
-            changed.append(equation)
-            continue
-        (out,) = equation.outvars
-        compared = core.Var(out.aval)
-        changed.append(equation.replace(outvars=[compared]))
-        model = functools.partial(_flipped, _IF_UNDEFINED[name])
-        changed += inlined(model, [compared, *equation.invars], [out], equation.source_info)
-    return jaxpr.replace(eqns=changed)
+    return rewritten(jaxpr, _with_flip)
+
+
+def _with_flip(equation: Equation) -> list[Equation]:
+    name = equation.primitive.name
+    if name not in _IF_UNDEFINED or equation.invars[0].aval.dtype not in (*_BY_BITS, *_BY_NAN):
+        return [equation]
+    (out,) = equation.outvars
+    compared = core.Var(out.aval)
+    flips = inlined(
+        functools.partial(_flipped, _IF_UNDEFINED[name]), [compared, *equation.invars], [out], equation.source_info
+    )
+    return [equation.replace(outvars=[compared]), *flips]
 
 
 def _flipped(answer: bool, compared: Any, *operands: Any) -> Any:
@@ -99,24 +104,21 @@ def with_marked_indices(jaxpr: Jaxpr) -> Jaxpr:
 
     XLA on a CPU clamps this index; a chip reads or writes the memory at that address.
     """
-    changed: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if inner(equation):
-            equation = with_inner(equation, with_marked_indices)
-        limits = _limits(equation)
-        if not limits:
-            changed.append(equation)
-        elif equation.primitive.name == "get":
-            (out,) = equation.outvars
-            read = core.Var(out.aval)
-            changed.append(equation.replace(outvars=[read]))
-            changed += _marked(read, limits, out, equation)
-        else:
-            reference, value, *rest = equation.invars
-            written = core.Var(value.aval)
-            changed += _marked(value, limits, written, equation)
-            changed.append(equation.replace(invars=[reference, written, *rest]))
-    return jaxpr.replace(eqns=changed)
+    return rewritten(jaxpr, _with_marks)
+
+
+def _with_marks(equation: Equation) -> list[Equation]:
+    limits = _limits(equation)
+    if not limits:
+        return [equation]
+    if equation.primitive.name == "get":
+        (out,) = equation.outvars
+        read = core.Var(out.aval)
+        return [equation.replace(outvars=[read]), *_marked(read, limits, out, equation)]
+    reference, value, *rest = equation.invars
+    written = core.Var(value.aval)
+    marked = _marked(value, limits, written, equation)
+    return [*marked, equation.replace(invars=[reference, written, *rest])]
 
 
 def _limits(equation: Equation) -> list[tuple[Any, int]]:
@@ -147,9 +149,7 @@ def _marked(value: Any, limits: list[tuple[Any, int]], out: Any, equation: Equat
     def model(array: Any, *indices: Any) -> Any:
         is_within = np.True_
         for index, (_, largest) in zip(indices, limits, strict=True):
-            within = lax.bitwise_and(
-                lax.ge(index, lax.full_like(index, 0)), lax.le(index, lax.full_like(index, largest))
-            )
+            within = is_between(index, 0, largest)
             is_within = lax.bitwise_and(is_within, lax.reduce_and_p.bind(within, axes=tuple(range(within.ndim))))
         return lax.select(lax.broadcast(is_within, array.shape), array, marks(array))
 

@@ -1,7 +1,9 @@
-"""Lowers copies for a CPU if their size is known only at run time, such as the last block of an inner pipeline.
+"""Turns references into values, for a CPU, where JAX's own rules fail (seen in 0.10.2 and 0.12.0).
 
-XLA has no dynamic sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). This lowering uses a loop
-along each axis of unknown size, which copies one index per iteration.
+- A copy may have a size that is known only at run time, such as that of the last block of an inner pipeline. XLA has no
+  dynamic sizes. This lowering uses a loop along each axis of unknown size, which copies one index per iteration.
+- JAX's rule for scoped memory turns references into values scope by scope, and fails if a loop within two scopes
+  contains a third scope. This lowering turns the references of all scopes into values together.
 """
 
 import contextlib
@@ -10,10 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
+from jax._src.interpreters import partial_eval
+from jax._src.pallas import primitives
 from jax._src.state import discharge, indexing
-from jax._src.state.types import ReshapeTransform
+from jax._src.state.types import AbstractRef, ReshapeTransform
+from jax.extend import core
 
 from harness.judge.evaluate.interpret.replaced import replaced
 
@@ -53,18 +59,13 @@ def copies_of_any_size() -> Iterator[None]:
             inner = read(x, transforms[:place])
             old, new = write_part(inner.reshape(transforms[place].shape), transforms[place + 1 :], value)
             return old, swap(x, transforms[:place], new.reshape(inner.shape))[1]
-        if not _is_sized(transforms) and not isinstance(value, _CopiedPart):
+        is_sized = _is_sized(transforms)
+        if not is_sized and not isinstance(value, _CopiedPart):
             return swap(x, transforms, value)
-        if not _is_sized(transforms):
-            # The target is everything that the static indices select.
-            inner = read(x, transforms)
-            target = _CopiedPart(inner, (0,) * inner.ndim, inner.shape, ())
-            return value, swap(x, transforms, _written(target, value))[1]
-        *before, _ = transforms
-        target = _part(x, transforms, read)
-        if not isinstance(value, _CopiedPart):
-            value = _CopiedPart(value, (0,) * value.ndim, value.shape, ())
-        return value, swap(x, before, _written(target, value))[1]
+        # Static indices select the whole target.
+        target = _part(x, transforms, read) if is_sized else _all_of(read(x, transforms))
+        source = value if isinstance(value, _CopiedPart) else _all_of(value)
+        return source, swap(x, transforms[:-1] if is_sized else transforms, _written(target, source))[1]
 
     with replaced(discharge, transform_array=read_part, transform_swap_array=write_part):
         yield
@@ -74,6 +75,10 @@ def _is_sized(transforms: Any) -> bool:
     """True if one of these transforms has a size that is known only at run time."""
     indexers = (transform for transform in transforms or () if isinstance(transform, indexing.NDIndexer))
     return any(indexer.is_dynamic_size for indexer in indexers)
+
+
+def _all_of(x: Any) -> _CopiedPart:
+    return _CopiedPart(x, (0,) * x.ndim, x.shape, ())
 
 
 def _part(x: Any, transforms: Sequence[Any], read: Any) -> _CopiedPart:
@@ -120,3 +125,40 @@ def _written(target: _CopiedPart, source: _CopiedPart) -> Any:
         return lax.fori_loop(first, end, lambda index, whole: along(rest, {**indices, (of, to): index}, whole), whole)
 
     return along(unknown, {}, target.whole)
+
+
+@contextlib.contextmanager
+def scopes_of_any_depth() -> Iterator[None]:
+    """Within this context `interpret=True` is lowered for scoped memory at any depth."""
+    # jax 0.12 has a single table of rules, and passes a context to each rule.
+    has_context = not hasattr(discharge, "_partial_discharge_rules")
+    rules: Any = discharge._discharge_rules if has_context else discharge._partial_discharge_rules
+    usual = rules[primitives.run_scoped_p]
+
+    def rule(*arguments: Any, jaxpr: Any, **params: Any) -> Any:
+        if has_context:
+            context, *values = arguments
+            should, avals = context.should_discharge, context.in_avals
+            options = {"strip_memory_space": context.strip_memory_space}
+        else:
+            should, avals, _, *values = arguments
+            options = {}
+        are_refs = [isinstance(aval, AbstractRef) for aval in avals]
+        if params["collective_axes"] or list(should) != are_refs:
+            return usual(*arguments, jaxpr=jaxpr, **params)
+        body = partial_eval.convert_constvars_jaxpr(jaxpr)
+        count = len(body.outvars)
+        closed = body if has_context else core.ClosedJaxpr(body, ())
+        whole = discharge.discharge_state(closed, should_discharge=True, **options)
+        pure = whole if has_context else whole.jaxpr
+        empty = [primitives.uninitialized_value(var.aval.shape, var.aval.dtype) for var in pure.invars[len(values) :]]
+        results = jax.core.eval_jaxpr(pure, whole.consts, *values, *empty)
+        # In this order: the body's results, the last values of outer references, those of this scope's references.
+        changed = iter(results[count:])
+        return [next(changed) if is_ref else None for is_ref in are_refs], results[:count]
+
+    rules[primitives.run_scoped_p] = rule
+    try:
+        yield
+    finally:
+        rules[primitives.run_scoped_p] = usual

@@ -44,13 +44,17 @@ abs add bitcast bitcast-convert broadcast clamp compare concatenate constant con
 dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
 reduce-window reshape reverse scatter select sign slice sort subtract transpose tuple while
 """
-# These operations add in an order that no source states, so their sums must be exact. Therefore a table may have only
-# one sum of floating-point numbers, and the terms of the sum must be -1, 0 or 1: constants and predicates from which no
-# other operation makes larger numbers.
+# These operations add in an order that no source states, so their sums must be exact: sums of -1, 0 and 1, such as the
+# counts of a histogram.
 _SUMS = ("reduce", "reduce-window", "scatter")
+# From floats that are all -1, 0 or 1, these operations make no others.
+_KEEP_UNITS = """
+abs broadcast clamp concatenate copy dynamic-slice dynamic-update-slice floor gather maximum minimum multiply negate pad
+reshape reverse select sign slice transpose
+"""
+_UNITS = {-1.0, 0.0, 1.0}
 # Operations for which the order of the numbers does not matter; those of floats are limited by _SUMS.
 _IN_ANY_ORDER = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-_MAKE_LARGER = ("add", "subtract", "multiply", "bitcast-convert", "while")
 _STABLE = "is_stable=true"
 _COMMENT = re.compile(r"/\*.*?\*/")
 _LITERAL = re.compile(r"[-\w.+]+")
@@ -114,9 +118,8 @@ class _Writer:
         self.main = _Frame([], None)
         self._kinds: dict[str, str] = {}
         self._texts: list[str] = []
-        # The names of sums of floats, of the instructions that add in them, and of instructions that make larger
-        # numbers.
-        self._sums, self._adders, self._larger = set[str](), set[str](), set[str]()
+        # The places of floats that are all known to be -1, 0 or 1.
+        self._units = set[str]()
 
     def module(self, root: str, kind: str) -> str:
         """The module's text; its entry's root is a copy of `root`."""
@@ -163,7 +166,7 @@ class _Writer:
             return self.place(called.root.name, _Frame(frame.lines, tuple(operands)))
         if opcode == "get-tuple-element":
             return self._line(instruction, operands, frame)
-        self._check(instruction)
+        self._check(instruction, operands)
         if instruction.target == "AllocateBuffer":
             return self._unset(instruction.shape, frame)
         if opcode == "convert" and self._cuts_fractions(instruction):
@@ -174,7 +177,10 @@ class _Writer:
             raise NotEvaluated(f"{instruction.name} is a {opcode}, which is not evaluated")
         if opcode == "scatter":
             return self._scatter(instruction, operands, frame)
-        return self._line(instruction, operands, frame)
+        place = self._line(instruction, operands, frame)
+        if self._makes_units(instruction, operands):
+            self._units.add(place)
+        return place
 
     def _parameter(self, instruction: Instruction, frame: _Frame) -> _Place:
         number = instruction.number or 0
@@ -196,7 +202,7 @@ class _Writer:
             place = self._written(frame, f"pred[{values.size}]", "convert", f"%{place}", "")
         return self._written(frame, array.plain, "reshape", f"%{place}", "")
 
-    def _check(self, instruction: Instruction) -> None:
+    def _check(self, instruction: Instruction, operands: Sequence[_Place] = ()) -> None:
         """Raises NotEvaluated if the instruction may give different results on different machines."""
         shapes = [instruction.shape, *(self._module.instructions[o.name].shape for o in instruction.operands)]
         kinds = [array for shape in shapes for array in arrays(shape)]
@@ -210,19 +216,38 @@ class _Writer:
         if "f32" in dtypes:
             if instruction.opcode not in _EXACT.split():
                 raise NotEvaluated(f"{instruction.name} computes {instruction.opcode} with floating-point numbers")
-            numbers = [float(word) for word in _LITERAL.findall(_COMMENT.sub("", instruction.literal))]
-            if any(0 < abs(number) < _SMALLEST for number in numbers):
+            if any(0 < abs(number) < _SMALLEST for number in _numbers(instruction)):
                 raise NotEvaluated(f"{instruction.name} is a very small number")
             if instruction.opcode in _SUMS and not self._is_extreme(instruction):
-                self._sums.add(instruction.name)
-                self._adders.update(part.name for part in self._called(instruction))
-            is_larger = instruction.opcode in _MAKE_LARGER or not {-1.0, 0.0, 1.0}.issuperset(numbers)
-            if instruction.opcode == "convert" and arrays(instruction.shape)[0].dtype == "f32":
-                is_larger = not dtypes <= {"f32", "pred"}
-            if is_larger:
-                self._larger.add(instruction.name)
-            if self._sums and (len(self._sums) > 1 or self._larger - self._adders):
-                raise NotEvaluated(f"{instruction.name} belongs to a sum whose order is not known")
+                self._check_sum(instruction, operands)
+
+    def _check_sum(self, instruction: Instruction, operands: Sequence[_Place]) -> None:
+        """Raises NotEvaluated if the sum of floats may depend on the order in which its terms are added."""
+        sizes = [array.elements for operand in instruction.operands for array in self._arrays(operand.name)]
+        are_units = all(place in self._units for place in operands if not self._is_of_integers(place))
+        is_plain = all(_UNITS.issuperset(_numbers(part)) for part in self._called(instruction))
+        if not (are_units and is_plain and all(size is not None and size <= MOST_ELEMENTS for size in sizes)):
+            raise NotEvaluated(f"{instruction.name} belongs to a sum whose order is not known")
+
+    def _makes_units(self, instruction: Instruction, operands: Sequence[_Place]) -> bool:
+        """True if all elements of the result are floats that are known to be -1, 0 or 1."""
+        if [array.dtype for array in arrays(instruction.shape)] != ["f32"]:
+            return False
+        if instruction.opcode == "constant":
+            return _UNITS.issuperset(_numbers(instruction))
+        if instruction.opcode == "convert":
+            source = self._arrays(instruction.operands[0].name)[0].dtype
+            return source == "pred" or (source == "f32" and operands[0] in self._units)
+        if instruction.opcode not in _KEEP_UNITS.split():
+            return False
+        floats = [place for place in operands if not self._is_of_integers(place)]
+        return bool(floats) and all(place in self._units for place in floats)
+
+    def _is_of_integers(self, place: _Place) -> bool:
+        return isinstance(place, str) and self._kinds[place].partition("[")[0] in INTEGERS
+
+    def _arrays(self, name: str) -> tuple[Array, ...]:
+        return arrays(self._module.instructions[name].shape)
 
     def _is_extreme(self, instruction: Instruction) -> bool:
         """True if an instruction reduces numbers to their maximum or minimum, for which the order does not matter."""
@@ -461,6 +486,12 @@ def _levels(array: Array) -> list[_Level]:
             )
         )
     return levels
+
+
+def _numbers(instruction: Instruction) -> list[float]:
+    """The numbers of a literal of floats; empty for other instructions."""
+    is_float = "f32" in {array.dtype for array in arrays(instruction.shape)}
+    return [float(word) for word in _LITERAL.findall(_COMMENT.sub("", instruction.literal))] if is_float else []
 
 
 def _bytes(array: Array) -> int | None:

@@ -1,7 +1,12 @@
 """Constants of a compiled module, and where their words lie in memory."""
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.pallas.ops.tpu.megablox.gmm import make_group_metadata
 
 from harness.hlo import parse
 from harness.hlo.tables import Tables
@@ -402,6 +407,31 @@ def test_a_sum_of_floats_that_counts_is_a_table(made: str, is_known: bool) -> No
     assert text != CALLS
     counted = Tables(parse.read(text.replace("reduce(%table", "reduce(%made"))).values("count")
     assert (counted is not None) == is_known
+
+
+@pytest.mark.parametrize("rows_of_a_tile", [128, 512])
+def test_the_tables_of_megablox_are_known(rows_of_a_tile: int) -> None:
+    """They count tiles in a histogram, the edges of whose bins are fractions."""
+    rows, groups = 2048, 16
+
+    def tables(sizes: Any) -> Any:
+        return make_group_metadata(
+            group_sizes=sizes,
+            m=rows,
+            tm=rows_of_a_tile,
+            start_group=jnp.int32(0),
+            num_nonzero_groups=groups,
+            visit_empty_groups=True,
+        )[0]
+
+    sizes = np.random.default_rng(0).multinomial(rows, [1 / groups] * groups).astype(np.int32)
+    program = jax.jit(tables).lower(sizes).compile()
+    module = parse.read(program.as_text())
+    assert module.entry is not None
+    assert module.entry.root is not None
+    known = Tables(module, {0: sizes})
+    for number, table in enumerate(program(sizes)):
+        assert known.values(module.entry.root.name, number).tolist() == table.tolist()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

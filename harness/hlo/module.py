@@ -31,7 +31,7 @@ class Contraction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowDimension:
-    """The steps of a convolution's window along one spatial dimension (xla_data.proto, WindowDimension)."""
+    """A convolution's window along one spatial dimension: size, stride, padding, dilations (xla_data.proto)."""
 
     size: int = 1
     stride: int = 1

@@ -27,9 +27,9 @@ class OperandContents:
 
 
 class Contents:
-    """The known words, by the addresses at which they begin; at first only words of operands in vector memory.
+    """The known words, by the addresses at which they begin. `names` are the names of all addresses.
 
-    `names` are the names of all addresses.
+    At the start, only words of operands in vector memory are known.
     """
 
     def __init__(self, names: Mapping[int, str], operands: Sequence[OperandContents], granule_bytes: int) -> None:
@@ -48,7 +48,7 @@ class Contents:
         return self._at[address]
 
     def handed(self, values: Sequence["int | Unknown"]) -> dict[int, Words]:
-        """By argument index: the known words at each of a called op's argument `values` that is an address."""
+        """The known words at the addresses among the `values` of a called op's arguments, by argument index."""
         return {
             place: self._at[value]
             for place, value in enumerate(values)
@@ -92,9 +92,9 @@ class Contents:
         return self._place(address, "vmem")
 
     def _place(self, address: int, space: str) -> int:
-        """The address that programs use, outside transfers, for the memory that a transfer accesses at `address`.
+        """The address that loads and stores use for the memory that a transfer accesses at `address`.
 
-        A transfer's address counts granules, so a program scales an address that counts rows before the transfer.
+        A transfer's address counts granules, so the program multiplies an address that counts rows before a transfer.
         """
         scale = max(1, ROW_BYTES // self._granule_bytes)
         address &= WORD

@@ -1,6 +1,7 @@
 """The run of one compiled module on a chip's cores: its top-level program, and every HLO op that the program calls."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,17 +56,17 @@ def run_compiled(
     execution = _ModuleExecution(
         module=module, machine=machine, tables=tables, deadline=deadline, bound=bound, is_watching=bound is None
     )
-    cores, reason = _ended(execution, traces)
+    cores, reason = _run_to_end(execution, traces)
     return tuple(core.finished(reason) for core in cores)
 
 
 def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline: float) -> int | None:
     """The cycles that the compiled module takes; None if its end is not known."""
-    cores, reason = _ended(_ModuleExecution(module=module, machine=machine, tables=tables, deadline=deadline))
+    cores, reason = _run_to_end(_ModuleExecution(module=module, machine=machine, tables=tables, deadline=deadline))
     return None if reason else max(core.clock for core in cores)
 
 
-def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ()) -> "tuple[list[_Core], str]":
+def _run_to_end(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ()) -> "tuple[list[_Core], str]":
     """All cores after their run, grouped by chip, and the reason why the run has no end, or ""."""
     if execution.module.chips > 1 and not execution.module.unfit:
         top = execution.module.schedules[execution.module.top]
@@ -90,11 +91,11 @@ def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ())
     cores = [_Core(execution, number, traces[number] if traces else None) for number in range(execution.machine.cores)]
     for core in cores:
         core.channel.others = [other.channel for other in cores if other is not core]
-    return cores, execution.module.unfit or _in_step([core.steps() for core in cores])
+    return cores, execution.module.unfit or _run_in_step([core.steps() for core in cores])
 
 
-def _in_step(cores: list[Steps]) -> str:
-    """Runs all cores to their end, from barrier to barrier. Returns the reason why the run has no end, or ""."""
+def _run_in_step(cores: list[Steps]) -> str:
+    """Runs all cores to their end, from barrier to barrier. Returns the reason if the run has no end, else ""."""
     clock = 0
     started = False
     try:
@@ -136,9 +137,9 @@ class _Tally:
     pipes: Pipes
     calls: int = 0
     cycles: int = 0
-    idle: dict[tuple[int, PartKind, str], int] = field(default_factory=dict)
+    idle: Counter[tuple[int, PartKind, str]] = field(default_factory=Counter)
     traffic: tuple[int, int, int] = (0, 0, 0)
-    remarks: dict[str, int] = field(default_factory=dict)
+    remarks: Counter[str] = field(default_factory=Counter)
     offences: dict[tuple[OffenceKind, str, str], int] = field(default_factory=dict)
 
 
@@ -246,13 +247,11 @@ class _Core:
         finally:
             tally.cycles += end - clock
             account.close()
-            for key, cycles in account.cycles.items():
-                tally.idle[key] = tally.idle.get(key, 0) + cycles
+            tally.idle.update(account.cycles)
             moved = zip(tally.traffic, self.channel.traffic, before, strict=True)
             read, written, transfers = (old + now - then for old, now, then in moved)
             tally.traffic = read, written, transfers
-            for text, count in memory.remarks.items():
-                tally.remarks[text] = tally.remarks.get(text, 0) + count
+            tally.remarks.update(memory.remarks)
             for offence, count in memory.offences.items():
                 tally.offences[offence] = tally.offences.get(offence, 0) + count
         if self.trace is not None:
@@ -285,10 +284,9 @@ class _Core:
             if count:
                 for index in range(stretch.first, stretch.last):
                     executions[index] += count
-        idle = dict(tally.idle)
+        idle = Counter(tally.idle)
         for number, offset, waited, cycles in tally.pipes.stalls():
-            key: tuple[int, PartKind, str] = program.stretches[number].first + offset, "unit stall", waited
-            idle[key] = idle.get(key, 0) + cycles
+            idle[program.stretches[number].first + offset, "unit stall", waited] += cycles
         remarks = [f"{name}: {text} ({count} times)" for text, count in tally.remarks.items()]
         remarks += [f"{name}: {text}" for text in not_understood(schedule, executions)]
         if tally.pipes.empty_pops:
@@ -333,10 +331,10 @@ def _arguments(
 def _operands(
     tables: Tables, program: Program, names: tuple[str, ...], op: str, handed: Mapping[int, Words]
 ) -> list[OperandContents]:
-    """The places of the op's operands and outputs, with the contents that transfers may read; the outputs come last.
+    """The places of the op's operands and outputs, with the contents that transfers may read.
 
-    `handed` has the words that the caller knows at the operands' addresses, by operand. If an array is both operand and
-    output, its words are not known: the op may write them before it reads them.
+    `handed` has the words that the caller knows at the operands' addresses, by operand. The words of an output are not
+    known. If an operand's memory is that of a result, its words are not known either: the op may write them first.
     """
     contents = []
     written = tables.written_operands(op)

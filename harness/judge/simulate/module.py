@@ -149,10 +149,10 @@ def run_prepared(
     deadline = time.monotonic() + deadline_seconds
     machine = machine or machine_of(prepared.chip)
     first, *more = prepared.tables
-    simulation = _executed(prepared, machine, first, deadline, with_lines=with_lines, recording=recording)
+    simulation = _execute(prepared, machine, first, deadline, with_lines=with_lines, recording=recording)
     if not prepared.has_timings:
         return simulation
-    every = (simulation, *(_executed(prepared, machine, tables, deadline, with_lines=False) for tables in more))
+    every = (simulation, *(_execute(prepared, machine, tables, deadline, with_lines=False) for tables in more))
     return replace(
         simulation,
         runs=tuple(_timed(timing.name, run) for timing, run in zip(prepared.dump.timings, every, strict=True)),
@@ -177,7 +177,7 @@ def _cycles_taken(prepared: Prepared, machine: Machine, tables: Tables, deadline
     return None if _reason(cores) else _cycles_of(cores)
 
 
-def _executed(
+def _execute(
     prepared: Prepared,
     machine: Machine,
     tables: Tables,
@@ -198,7 +198,7 @@ def _executed(
         assumption_text = f"assumed, not known: code that depends on {FROM_VECTOR} {assumption} runs"
         simulation = replace(simulation, unknown=(*simulation.unknown, assumption_text))
     if machine == machine_of(prepared.chip):
-        simulation = _ranged(_possible(simulation, prepared.chip), prepared, machine, tables, deadline)
+        simulation = _with_range(_possible(simulation, prepared.chip), prepared, machine, tables, deadline)
     return _with_uncertainty(simulation)
 
 
@@ -277,7 +277,7 @@ def _timed(name: str, run: Simulation) -> TimedRun:
     )
 
 
-def _ranged(
+def _with_range(
     simulation: Simulation, prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> Simulation:
     """The simulation. If a vector or the SparseCore leaves it without a latency, its reason also states a range."""

@@ -22,13 +22,13 @@ class Ascribed(NamedTuple):
 def ascribed(schedule: Schedule) -> list[Ascribed]:
     """The lines of each bundle's operations.
 
-    The compiler names most lines, but none for operations that it adds itself. An added operation belongs to:
+    The compiler names no line for operations that it adds itself. An added operation belongs to:
     - the line that pops its result, for a transcendental;
     - the line whose value is saved, for a spill;
     - the line that its MXU or XLU works for next, for an operation without a register;
     - the line that uses its result next in the schedule, for any other vector operation (a fill, a pack).
 
-    Empty bundles exist because the next bundle's operations have to wait, so they belong to the lines of these.
+    An empty bundle belongs to the lines of the next bundle, because it exists only to let that bundle wait.
     """
     lines = [[op.source for op in bundle.ops] for bundle in schedule.bundles]
     _name_pushes(schedule, lines)

@@ -67,7 +67,7 @@ def _reached(module: Module, instruction: Instruction) -> Iterator[str]:
 
 
 def _pieces(module: Module, call: Instruction) -> list[tuple[int, int]] | None:
-    """The pieces that are read and written, as (number, bytes of each); None if another kind of operation is called."""
+    """The pieces that a call moves, as (number, bytes of each); None if it contains another kind of operation."""
     pieces: list[tuple[int, int]] = []
     for name in call.computations("calls", "to_apply"):
         computation = module.by_name.get(name)
@@ -84,7 +84,7 @@ def _pieces(module: Module, call: Instruction) -> list[tuple[int, int]] | None:
 
 
 def _moved(module: Module, instruction: Instruction) -> list[tuple[int, int]] | None:
-    """The pieces of one operation of the SparseCore, its arrays' tiles and its slices; None if they are not known."""
+    """The pieces that one operation of the SparseCore moves: its arrays' tiles and its slices. None if not known."""
     opcodes, root = {instruction.opcode}, instruction
     if instruction.opcode == "fusion":
         body = next((module.by_name.get(name) for name in instruction.computations("calls")), None)

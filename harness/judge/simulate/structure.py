@@ -82,7 +82,7 @@ def memory_space(bundles: Sequence[Bundle], index: int, register: str) -> str:
 
 
 def cross_core_pops(schedule: Schedule) -> set[int]:
-    """Identities of the operations that take a scalar from a vector of the other core. Such scalars are only checks."""
+    """The identities of operations that take a scalar from a vector of the other core; such scalars are only checks."""
     pushed: deque[bool] = deque()
     sent: set[str] = set()
     pops: set[int] = set()
@@ -102,7 +102,7 @@ def cross_core_pops(schedule: Schedule) -> set[int]:
 
 
 def meetings(schedule: Schedule) -> dict[int, int]:
-    """The identity of the signal to the other core directly before each wait for that core, by the wait's identity."""
+    """For each wait for the other core, by the wait's identity: the identity of the signal directly before it."""
     signal: Op | None = None
     pairs: dict[int, int] = {}
     for bundle in schedule.bundles:
@@ -173,10 +173,10 @@ def _load_before(schedule: Schedule, index: int, register: str) -> Op | None:
 
 
 def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
-    """The load or `vstv` whose value the program stores to the allocation that `load` reads, or None.
+    """The load or `vstv` whose value the program stores to the allocation that `load` reads.
 
-    It is None if any of these fails: the program stores to the allocation exactly once, the store precedes the
-    program's first jump, and all other uses of the allocation are loads.
+    None unless all of these hold: the program stores to the allocation exactly once, the store precedes the program's
+    first jump, and all other uses of the allocation are loads.
     """
     allocation = _ALLOCATION_LOADED.match(load.text) if load.opcode == "vld" else None
     if allocation is None:
@@ -197,7 +197,7 @@ def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
 
 
 def prefetched_words(schedule: Schedule) -> frozenset[str]:
-    """The words of scalar memory (`#allocation9`) that tell if the previous program has already fetched an operand.
+    """The words of scalar memory (`#allocation9`) that state if the previous program has already fetched an operand.
 
     XLA's cross-program prefetch compares the word with 0 by "not equal". Only one other word that the runtime writes is
     compared by "not equal": the word that tells the program to run, which is compared with 1.
@@ -217,7 +217,7 @@ def prefetched_words(schedule: Schedule) -> frozenset[str]:
 
 
 def result_words(schedule: Schedule) -> frozenset[str]:
-    """The words of scalar memory with the address of the only result, or of the table of several results' addresses.
+    """The words of scalar memory that hold the address of the only result, or of the table of results' addresses.
 
     A result may lie in a parameter's memory: the program compares that address with the parameter's, and copies the
     parameter if they differ.
@@ -299,7 +299,7 @@ def vector_spills(schedule: Schedule) -> list[tuple[int, Op]]:
 
 
 def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
-    """By `spill` and `fill`: the bundle indices of all these operations, one index for each operation."""
+    """The bundle indices of all spills and of all fills (the keys), with one index for each operation."""
     ops, homes = schedule.ops, schedule.homes
     bundles: dict[str, list[int]] = {}
     for opcode, places in schedule.places.items():

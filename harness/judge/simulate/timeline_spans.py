@@ -12,8 +12,8 @@ from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import Span, SpanKind
 
-# The most spans in a row: a longer row keeps only its beginning, its end and its window. A browser displays 15 rows of
-# this length with ease.
+# The most spans in a row. A longer row keeps only its beginning, its end and its window. Browsers display 15 rows of
+# this length without delay.
 MOST_SPANS = 20_000
 # The rows of transfers: to the core or within it, to HBM, to another chip.
 READ, WRITTEN, SENT = "DMA in", "DMA out", "DMA to chips"
@@ -21,10 +21,12 @@ READ, WRITTEN, SENT = "DMA in", "DMA out", "DMA to chips"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanWindow:
-    """The part of the first call of HLO op `op` that is shown bundle by bundle: from `first` to `last` (excluded).
+    """The part of an HLO op's first call that is shown bundle by bundle.
 
-    Both count turns of the grid's loop, or cycles since the start of an op without a grid. At most `cycles` are shown,
-    not counting waits.
+    - `op`: the op's name.
+    - `first`, `last`: the first turn of the grid's loop in the window, and the first turn after it. For an op without a
+      grid, both are cycles since the op's start.
+    - `cycles`: the most cycles that are shown, not counting waits.
     """
 
     op: str
@@ -34,22 +36,20 @@ class SpanWindow:
 
 
 class _SpanRow:
-    """Spans in the order of their ends: the first, the last and those of the window; all others are counted."""
+    """Spans in the order of their ends. Keeps the first spans, the last spans and the spans of the window."""
 
     def __init__(self, most: int) -> None:
         self.half = most // 2
         self.first: list[Span] = []
-        self.last: deque[Span] = deque()
+        self.last: deque[Span] = deque(maxlen=self.half)
         self.left_out = 0
 
     def add(self, span: Span, shown: bool) -> None:
         if shown or len(self.first) < self.half:
             self.first.append(span)
             return
+        self.left_out += len(self.last) == self.half
         self.last.append(span)
-        if len(self.last) > self.half:
-            self.last.popleft()
-            self.left_out += 1
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class _Call:
     window: SpanWindow | None
     turned: int
     turn: int = 0
-    # The previous turn (number, start, end), recorded when a turn follows: the last turn is no step.
+    # The previous turn (number, start, end). It is added when another turn follows, because the last turn is no step.
     before: tuple[int, int, int] | None = None
     sources: list[Ascribed] | None = None
     shown_cycles: int = 0
@@ -79,11 +79,11 @@ class _Call:
 
 
 class SpanRecorder:
-    """The spans of one core or chip, named `place`. A row keeps `most` spans, and all spans in the window.
+    """The spans of one core or chip, named `place`. A row keeps `most` spans, and all spans in its window.
 
     Without windows nothing is shown bundle by bundle. `flight_cycles` counts the cycles in which a transfer is in
-    flight, `waited_cycles` those of these cycles in which the core also waits for a transfer. Both cover the whole run,
-    including spans that are not kept.
+    flight. `waited_cycles` counts the cycles among these in which the core also waits for a transfer. Both cover the
+    whole run, including spans that are not kept.
     """
 
     def __init__(self, place: str, windows: Iterable[SpanWindow] = (), most: int = MOST_SPANS) -> None:
@@ -161,7 +161,7 @@ class SpanRecorder:
         self._add(self._span("wait", "waits", name, start, end))
 
     def _turn(self, frame: _Call, clock: int) -> None:
-        """Records that a turn has ended, and adds the turn before it: that turn was not the last."""
+        """Records that a turn has ended, and adds the turn before it, which was not the last."""
         if frame.before is not None:
             turn, start, end = frame.before
             step = turn - (frame.account.first_body or 0)

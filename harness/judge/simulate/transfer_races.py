@@ -5,6 +5,7 @@ counts the granules of all its transfers together. The checks cover VMEM (transf
 `accesses.py`) and HBM (transfers) of one kernel on one core.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, takewhile
@@ -15,7 +16,7 @@ from harness.judge.simulate.contents import ROW_BYTES, WORD
 from harness.judge.simulate.scalar import ALLOCATION_SPACING
 from harness.judge.simulate.values import Unknown
 
-# A program writes three words for each level of strides to scalar memory, and none for a transfer without strides.
+# A descriptor of strides has three words for each level; a transfer without strides has none.
 _MOST_DESCRIPTOR_WORDS = 30
 # Transfers are looked up by pieces of 2 ** `_PIECE_BITS` granules of a memory. A transfer that covers more than
 # `_MOST_PIECES` pieces is always checked.
@@ -61,7 +62,7 @@ class Region:
         return begin <= last
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """The begin and the end of each run."""
+        """The first granule of each run, and the granule after its last."""
         for number in range(self.count):
             begin = self.first + number * self.stride
             yield begin, begin + self.length
@@ -69,7 +70,7 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class Side:
-    """The memory that a transfer reads or the memory that it writes: space, regions, and pieces with the regions."""
+    """The memory that a transfer reads or writes: the space, the regions, and the pieces that the regions lie in."""
 
     space: str
     regions: tuple[Region, ...]
@@ -96,17 +97,14 @@ class _Pieces:
     """The transfers in flight that read one memory space, or that write it, by the pieces that they touch."""
 
     def __init__(self) -> None:
-        self._at: dict[int, list[Moving]] = {}
+        self._at: defaultdict[int, list[Moving]] = defaultdict(list)
         self._everywhere: list[Moving] = []
 
     def add(self, moving: Moving, side: Side) -> None:
         if not side.pieces:
             self._everywhere.append(moving)
         for piece in side.pieces:
-            if piece in self._at:
-                self._at[piece].append(moving)
-            else:
-                self._at[piece] = [moving]
+            self._at[piece].append(moving)
 
     def remove(self, moving: Moving, side: Side) -> None:
         if not side.pieces:
@@ -131,8 +129,8 @@ class _Pieces:
 class UnderWay:
     """The transfers in flight while a kernel runs; `busy` counts the transfers of each allocation of VMEM.
 
-    `raced(what, line)` is called for an access to the memory of a transfer in flight, and for a transfer that overlaps
-    another, if at least one of the two is a write. If `is_watching` is False, nothing is checked.
+    `raced(what, line)` is called in two cases, if at least one of the two sides is a write: an access to the memory of
+    a transfer in flight, and a transfer that overlaps another. If `is_watching` is False, nothing is checked.
     """
 
     def __init__(
@@ -189,10 +187,9 @@ class UnderWay:
             self.busy[allocation] = self.busy.get(allocation, 0) + 1
 
     def arrived(self, flag: int) -> bool:
-        """Records that everything that was started on the flag has been waited for.
+        """True if no access touched the memory of the flag's transfers before the program waited for all of them.
 
-        Returns True if all these transfers and all accesses of the program were followed, and no access touched the
-        transfers' memory before this wait.
+        False also if one of these transfers, or the program's accesses, were not followed. Ends these transfers.
         """
         is_clear = bool(self._touches) and flag not in self._unfollowed
         self._unfollowed.discard(flag)
@@ -293,10 +290,10 @@ class UnderWay:
 
 
 def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> _Strides | None:
-    """The layout from triples of numbers, the outermost level first; None if they give no layout of this size.
+    """The layout that triples of numbers describe, the outermost level first; None if it does not have this size.
 
-    Without numbers, the layout is a single run. A triple has the two strides of its level, and the number of items of
-    the next level in one item of its level; in the last triple, the third number is the number of rows of a run.
+    Without numbers, the layout is a single run. The first two numbers of a triple are the strides of its level. The
+    third is the number of repetitions at the next level or, in the last triple, the number of rows of a run.
     """
     if size <= 0 or len(numbers) % 3:
         return None
@@ -305,9 +302,10 @@ def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> _Strides | N
     strides = list(zip(numbers[::3], numbers[1::3], strict=True))
     *within, rows = numbers[2::3]
     length = rows * scale
-    if length <= 0 or min(*within, *chain.from_iterable(strides), 1) < 0 or size % (length * prod(within) or size + 1):
+    granules = length * prod(within)
+    if length <= 0 or min(0, *within, *chain.from_iterable(strides)) < 0 or not granules or size % granules:
         return None
-    counts = (size // (length * prod(within)), *within)
+    counts = (size // granules, *within)
     return _Strides(length, tuple((*pair, count) for pair, count in zip(strides, counts, strict=True)))
 
 

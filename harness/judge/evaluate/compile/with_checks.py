@@ -1,13 +1,13 @@
 """The process that compiles a kernel with the checks that its options leave out, so that the simulator runs them."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 
 from harness.judge.evaluate.compile.compilation import compile_for_chip
 from harness.judge.evaluate.compile.left_out import CheckedCompileRequest, with_checks
-from harness.judge.evaluate.messages import CompileReply, CompileRequest
+from harness.judge.evaluate.messages import CompileReply
 
 
 def compile_with_checks(request: CheckedCompileRequest) -> CompileReply:
@@ -16,8 +16,7 @@ def compile_with_checks(request: CheckedCompileRequest) -> CompileReply:
     artifact = Path("candidate.checked")
     checked = replace(exported, mlir_module_serialized=with_checks(exported.mlir_module_serialized))
     artifact.write_bytes(checked.serialize())
-    compile_fields = {field.name: getattr(request, field.name) for field in fields(CompileRequest)}
-    return compile_for_chip(CompileRequest(**compile_fields | {"artifact": str(artifact)}))
+    return compile_for_chip(replace(request, artifact=str(artifact)))
 
 
 TASKS = {"compile_with_checks": (CheckedCompileRequest, compile_with_checks)}

@@ -17,14 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import operators
-from harness.judge.evaluate.messages import (
-    CheckReply,
-    DeviceReply,
-    DeviceRequest,
-    MeasureReply,
-    MeasureRequest,
-    MoreRequest,
-)
+from harness.judge.evaluate import messages
 from harness.records import Samples
 from harness.sandbox import profiling
 
@@ -43,13 +36,13 @@ _READINGS = 1000
 _rounds: "_Rounds | None" = None
 
 
-def device(request: DeviceRequest) -> DeviceReply:
+def device(request: messages.DeviceRequest) -> messages.DeviceReply:
     """The device on which `measure` would run."""
     first = jax.devices()[0]
-    return DeviceReply(platform=first.platform, kind=first.device_kind)
+    return messages.DeviceReply(platform=first.platform, kind=first.device_kind)
 
 
-def measure(request: MeasureRequest) -> MeasureReply:
+def measure(request: messages.MeasureRequest) -> messages.MeasureReply:
     """Host seconds, one blocked sample of each artifact per round; and device seconds of single calls from a profile.
 
     The order of the artifacts is random in each round. Every round has new inputs, including the rounds of the profile.
@@ -63,7 +56,7 @@ def measure(request: MeasureRequest) -> MeasureReply:
     return _rounds.batch(request.rounds, request.profiled_calls, request.session)
 
 
-def more(request: MoreRequest) -> MeasureReply:
+def more(request: messages.MoreRequest) -> messages.MeasureReply:
     """Further rounds of the last `measure`, with the same programs; the reply covers these rounds alone."""
     if _rounds is None:
         raise RuntimeError("expected a measure request before one for more rounds, got none")
@@ -76,7 +69,7 @@ def tick_seconds(readings: Sequence[float]) -> float:
 
 
 def calls_per_sample(call_seconds: float, tick_seconds: float) -> int:
-    """The number of calls in a sample of at least `_TICKS_PER_SAMPLE` ticks of the clock."""
+    """The number of calls in a sample of `_TICKS_PER_SAMPLE` ticks of the clock; at most `_MOST_CALLS_PER_SAMPLE`."""
     return math.ceil(min(_MOST_CALLS_PER_SAMPLE, max(1.0, _TICKS_PER_SAMPLE * tick_seconds / call_seconds)))
 
 
@@ -97,7 +90,7 @@ class _Turn:
 class _Rounds:
     """Rounds of blocked samples; each has one of each artifact on the same fresh inputs, in random order."""
 
-    def __init__(self, request: MeasureRequest) -> None:
+    def __init__(self, request: messages.MeasureRequest) -> None:
         self._request = request
         self._problem: Problem = pickle.loads(Path(request.problem).read_bytes())
         self._donated = self._problem.statement().donated
@@ -117,7 +110,7 @@ class _Rounds:
         tick = tick_seconds([time.perf_counter() for _ in range(_READINGS)])
         self._calls_per_sample = calls_per_sample(min(call_seconds), tick)
 
-    def batch(self, rounds: int, profiled_calls: int, session: str) -> MeasureReply:
+    def batch(self, rounds: int, profiled_calls: int, session: str) -> messages.MeasureReply:
         """Times `rounds` rounds by the host's clock, then `profiled_calls` rounds in a profile; checks one output."""
         checked_round = self._order.randrange(rounds + profiled_calls)
         # The timing input whose output is checked.
@@ -146,7 +139,7 @@ class _Rounds:
             seed=self._request.seed,
         )
         kind = jax.devices()[0].device_kind
-        return MeasureReply(
+        return messages.MeasureReply(
             samples=tuple(
                 Samples(
                     device_kind=kind,
@@ -156,7 +149,7 @@ class _Rounds:
                 )
                 for times, device_times in zip(host, on_device, strict=True)
             ),
-            check=CheckReply(check=output_check, failure=failure),
+            check=messages.CheckReply(check=output_check, failure=failure),
         )
 
     def _turns(self, rounds: range) -> Iterator[_Turn]:
@@ -245,4 +238,8 @@ def _placed(arrays: Sequence[NDArray[Any]]) -> list[Any]:
     return jax.block_until_ready([jax.device_put(array) for array in arrays])  # type: ignore[no-any-return]
 
 
-TASKS = {"device": (DeviceRequest, device), "measure": (MeasureRequest, measure), "more": (MoreRequest, more)}
+TASKS = {
+    "device": (messages.DeviceRequest, device),
+    "measure": (messages.MeasureRequest, measure),
+    "more": (messages.MoreRequest, more),
+}

@@ -65,11 +65,9 @@ def _written(jaxpr: jaxprs.Jaxpr) -> set[Any]:
         touched = {effect.input for effect in equation.effects if isinstance(effect, (WriteEffect, AccumEffect))}
         within: set[Any] = set()
         for part in jaxprs.inner(equation) if touched else ():
-            # The inner program takes the equation's last operands; predicates and other programs' operands come first.
-            parameters = part.constvars or part.invars
-            operands = dict(zip(parameters, equation.invars[-len(parameters) :], strict=False))
-            within |= {operands[ref] for ref in _written(part) if ref in operands}
-            if len(parameters) > len(equation.invars):
+            outer = jaxprs.outer_operands(equation, part)
+            within |= {outer[ref] for ref in _written(part) if ref in outer}
+            if len(part.constvars or part.invars) > len(equation.invars):
                 within = touched
         written |= touched & within if any(jaxprs.inner(equation)) else touched
     return written

@@ -181,22 +181,17 @@ def _callables() -> Iterator[tuple[tuple[str, str], tuple[Any, ...]]]:
         if module is None or not (top in _GUARDED or prepare_module.is_prepare(top)):
             continue
         for key, value in list(vars(module).items()):
-            if type(value) is _Function:
-                # The code of a function can be replaced in place.
-                yield (name, key), (value, value.__code__)
-            elif callable(value):
-                yield (name, key), (value,)
-                if isinstance(value, type) and value.__module__ == name:
-                    yield from _members(name, key, value)
+            if callable(value):
+                yield (name, key), _with_code(value)
+            if isinstance(value, type) and value.__module__ == name:
+                for attribute, member in list(vars(value).items()):
+                    if type(member) in (_Function, staticmethod, classmethod, property):
+                        yield (name, f"{key}.{attribute}"), _with_code(member)
 
 
-def _members(module: str, name: str, owner: type) -> Iterator[tuple[tuple[str, str], tuple[Any, ...]]]:
-    for attribute, member in list(vars(owner).items()):
-        kind = type(member)
-        if kind is _Function:
-            yield (module, f"{name}.{attribute}"), (member, member.__code__)
-        elif kind in (staticmethod, classmethod, property):
-            yield (module, f"{name}.{attribute}"), (member,)
+def _with_code(value: Any) -> tuple[Any, ...]:
+    """The value; for a function also its code, which can be replaced in place."""
+    return (value, value.__code__) if type(value) is _Function else (value,)
 
 
 def _names_of_jax() -> Iterator[tuple[str, str, Any]]:

@@ -78,6 +78,15 @@ def operands_of(equation: Equation) -> Any:
     return jax.tree.unflatten(tree, equation.invars)
 
 
+def outer_operands(equation: Equation, part: Jaxpr) -> dict[Any, Any]:
+    """The operand of the equation for each parameter of a program inside it.
+
+    The program takes the last operands; predicates and the operands of other programs come first.
+    """
+    parameters = part.constvars or part.invars
+    return dict(zip(parameters, equation.invars[-len(parameters) :], strict=False))
+
+
 def is_in_hbm(block: Any) -> bool:
     """True if the kernel gets the whole array of a block mapping, in HBM, instead of a window."""
     return str(block.transformed_block_aval.memory_space).lower() in ("any", "hbm")

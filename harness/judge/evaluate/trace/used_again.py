@@ -93,15 +93,9 @@ class _Order:
             elif name == "dma_start" and jaxprs.operands_of(equation)[-1] is not None:
                 self.has_sent = True
             for part in jaxprs.inner(equation) * (2 if name in _LOOPS else 1):
-                outer = _outer(equation, part)
+                outer = jaxprs.outer_operands(equation, part)
                 same = {ref for ref, operand in outer.items() if isinstance(operand, Var) and operand in barriers}
                 yield from self.late_waits(part, frozenset(same))
-
-
-def _outer(equation: jaxprs.Equation, part: jaxprs.Jaxpr) -> dict[Any, Any]:
-    """The operand of the equation for each parameter of a program inside it, which takes the last operands."""
-    parameters = part.constvars or part.invars
-    return dict(zip(parameters, equation.invars[-len(parameters) :], strict=False)) if parameters else {}
 
 
 def _windows(call: jaxprs.Equation) -> set[Any]:
@@ -139,7 +133,7 @@ def _sent_to(jaxpr: jaxprs.Jaxpr) -> set[Any]:
             else:
                 targets |= {operand for operand in equation.invars if isinstance(operand, Var)}
         for part in jaxprs.inner(equation):
-            outer = _outer(equation, part)
+            outer = jaxprs.outer_operands(equation, part)
             targets |= {outer[ref] for ref in _sent_to(part) if ref in outer}
     return targets
 

@@ -23,7 +23,7 @@ class Axis:
 
     - A length becomes `shortest`, 2 x `shortest`, 4 x `shortest` and so on, below its full value. In the second shape
       it is 1.5 times as long if `is_uneven`.
-    - A length `along` another field becomes as short as that field, but never longer than its full value.
+    - A length `along` another field gets that field's length, but at most its own full value.
     - A count of equal things becomes at most `few`, and at most `fewer` in the second shape.
     - A `multiple` of another field keeps its quotient by that field.
     """
@@ -56,12 +56,11 @@ class Operator(ABC):
     def require_fields(self) -> None:
         """Raises UsageError `bad-problem` if a size, the dtype or a multiple is invalid."""
         instance: Any = self
-        require_sizes(
-            self.operation, **{field.name: getattr(self, field.name) for field in fields(instance) if field.type is int}
-        )
+        sizes = {field.name: getattr(self, field.name) for field in fields(instance) if field.type is int}
+        require_sizes(self.operation, **sizes)
         require_member(self.operation, "dtype", instance.dtype, DTYPES)
-        for name, stated in self._axes.items():
-            if divisor := stated.multiple:
+        for name, rule in self._axes.items():
+            if divisor := rule.multiple:
                 whole, part = getattr(self, name), getattr(self, divisor)
                 words = f"expected {divisor} to divide {name}, got {name}={whole}, {divisor}={part}"
                 require(self.operation, whole % part == 0, words)
@@ -99,11 +98,7 @@ class Operator(ABC):
 
     def reduced(self: Own) -> Iterator[Own]:
         """The same problem at shorter lengths and with small counts, the cheapest first."""
-        axes = {
-            name: free_axis
-            for name, free_axis in self._axes.items()
-            if free_axis.few is None and not free_axis.multiple
-        }
+        axes = {name: rule for name, rule in self._axes.items() if rule.few is None and not rule.multiple}
         wholes = {name: whole for name in axes if (whole := self._longest(name)) is not None}
         free = [name for name in wholes if not axes[name].along]
         for some in shortened([(self.shortest(name), wholes[name]) for name in free]):
@@ -114,13 +109,13 @@ class Operator(ABC):
     def second_shape(self: Own, small: Own) -> Own | None:
         """The reduced problem with some lengths 1.5 times as long, so that numbers of blocks are not powers of two.
 
-        Of the lengths along one axis only the longest are changed, and only if they stay below their full length.
-        Counts become `fewer` at most. None if no length changes.
+        Along each axis only the longest lengths change, and only if they stay below their full value. Counts become at
+        most `fewer`. None if no length changes.
         """
         changes = {}
-        for name, field_axis in self._axes.items():
+        for name, rule in self._axes.items():
             whole, longer = getattr(self, name), (getattr(small, name) or 0) * 3 // 2
-            if field_axis.is_uneven and whole == self._longest(name) and longer < (whole or 0):
+            if rule.is_uneven and whole == self._longest(name) and longer < (whole or 0):
                 changes[name] = longer
         return self._resized(small, changes, "fewer") if changes else None
 
@@ -140,22 +135,18 @@ class Operator(ABC):
     def _longest(self, name: str) -> int | None:
         """The longest of this field and the fields along the same axis; None if one of them is None."""
         home = self._axes[name].along or name
-        lengths = [
-            getattr(self, other) for other, field_axis in self._axes.items() if home in (other, field_axis.along)
-        ]
+        lengths = [getattr(self, other) for other, rule in self._axes.items() if home in (other, rule.along)]
         return None if None in lengths else max(lengths)
 
     def _resized(self: Own, small: Own, lengths: dict[str, int], most: Literal["few", "fewer"]) -> Own:
         """`small` with these lengths, its counts limited by `most`, and the fields that follow from both."""
         instance: Any = small
         values = {field.name: getattr(small, field.name) for field in fields(instance)} | lengths
-        for name, field_axis in self._axes.items():
-            if getattr(field_axis, most) and values[name] is not None:
-                values[name] = min(values[name], getattr(field_axis, most))
-        for name, field_axis in self._axes.items():
-            if field_axis.multiple:
-                values[name] = values[field_axis.multiple] * (
-                    getattr(small, name) // getattr(small, field_axis.multiple)
-                )
+        for name, rule in self._axes.items():
+            if (limit := getattr(rule, most)) and values[name] is not None:
+                values[name] = min(values[name], limit)
+        for name, rule in self._axes.items():
+            if divisor := rule.multiple:
+                values[name] = values[divisor] * (getattr(small, name) // getattr(small, divisor))
         resized: Own = replace(instance, **values | self.following(values))
         return resized

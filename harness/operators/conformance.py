@@ -144,9 +144,7 @@ def _statement(problem: Problem, small: Problem) -> Iterator[str]:
         yield from _of_work(statement)
         rows = {output.name: int(np.prod(output.shape[:-1])) for output in statement.outputs}
         if any(count % max(1, min(rows.values())) for count in rows.values()):
-            got = ", ".join(
-                f"{name} {list(output.shape)}" for name, output in zip(rows, statement.outputs, strict=True)
-            )
+            got = ", ".join(f"{output.name} {list(output.shape)}" for output in statement.outputs)
             yield (
                 "expected outputs with the same number of rows (the product of all axes but the last), or a multiple "
                 f"of the smallest number, got {got}; give an output with one number per row a last axis of 1"

@@ -59,7 +59,6 @@ def is_exact(problem: object, output: Array) -> bool:
 def differing(got: Exact, expected: Exact) -> NDArray[np.bool_]:
     """True for elements that differ in any bit: the sign of a zero counts, and a NaN equals itself."""
     # An integer 0 became +0.0 when `got` was converted from the output's dtype.
-    bits: NDArray[np.bool_] = np.ascontiguousarray(got).view(np.uint64) != np.ascontiguousarray(expected).view(
-        np.uint64
-    )
-    return bits
+    bits = (np.ascontiguousarray(values).view(np.uint64) for values in (got, expected))
+    differ: NDArray[np.bool_] = np.not_equal(*bits)
+    return differ

@@ -106,7 +106,6 @@ class Formula(Operator, textures.Textured):
         return Work(matmul_flops=self.matmul_flops(), vector_flops=elements, minimum_hbm_bytes=size)
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         inputs, outputs = self.arrays()
         sizes = ", ".join(f"{name} {value}" for name, value in self.parameters)
         return Statement(

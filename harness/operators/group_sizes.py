@@ -70,10 +70,9 @@ def whole_tiles(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 def empty_groups(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     """Sizes of which half are zero, including the first or the last; the other groups may end anywhere."""
-    full = groups - groups // 2
-    places = (
-        np.sort(random.permutation(groups - 1)[:full] + int(random.integers(2))) if groups > 1 else np.zeros(1, int)
-    )
+    full, places = groups - groups // 2, np.zeros(1, int)
+    if groups > 1:
+        places = np.sort(random.permutation(groups - 1)[:full] + int(random.integers(2)))
     sizes = np.zeros(groups, np.int32)
     sizes[places] = unaligned(rows, full, random)
     return sizes

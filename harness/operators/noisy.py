@@ -46,9 +46,8 @@ class Noisy(np.ndarray):
             variance = sum_variance(np.matmul(*map(np.square, operands)), values, max(1, operands[0].shape[-1]))
         elif ufunc is np.add and method in ("reduce", "accumulate", "reduceat"):
             terms = operands[0].size // max(1, values.size) if method == "reduce" else operands[0].shape[-1]
-            variance = sum_variance(
-                getattr(ufunc, method)(np.square(operands[0]), *operands[1:], **options), values, terms
-            )
+            squares = getattr(ufunc, method)(np.square(operands[0]), *operands[1:], **options)
+            variance = sum_variance(squares, values, terms)
         elif ufunc in _EXACT:
             return noisy(values, random)
         else:

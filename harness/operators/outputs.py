@@ -71,8 +71,8 @@ def by_itself(output: Array, rows: NDArray[np.int64], *values: NDArray[Any]) -> 
 
     Each of `values` is `[rows, the output's columns in the matrix]`.
     """
-    beside = values[0].shape[1] // output.shape[-1]
-    places = (rows[:, None] * beside + np.arange(beside)).reshape(-1)
+    count = values[0].shape[1] // output.shape[-1]
+    places = (rows[:, None] * count + np.arange(count)).reshape(-1)
     return (places, *(some.reshape(-1, output.shape[-1]) for some in values))
 
 

@@ -79,8 +79,7 @@ class Recipes:
 
     def recipe_in_words(self, recipe: str) -> str:
         """The recipe's notable properties, in words for people."""
-        words: str = parsed(recipe, self.record).in_words()
-        return words
+        return str(parsed(recipe, self.record).in_words())
 
 
 class Borrowed:

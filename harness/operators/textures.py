@@ -105,30 +105,24 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
     textures = []
     for matrix in range(matrices):
         scales: dict[str, Any] = {"row_spread": random.uniform(0, 8), "column_spread": random.uniform(0, 8)}
-        outliers: dict[str, Any] = {
-            "channels": int(random.integers(5)),
-            "channel_factor": float(2 ** random.uniform(1, 8)),
-        }
+        channels, factor = int(random.integers(5)), float(2 ** random.uniform(1, 8))
+        outliers: dict[str, Any] = {"channels": channels, "channel_factor": factor}
         if matrix == 0:
             outliers |= {"spikes": int(random.integers(4, 9)), "spike": float(2 ** random.uniform(8, 10))}
             outliers |= {"row_spread": random.uniform(0, 8)}
         offsets: dict[str, Any] = {"row_offset": random.uniform(0, 100), "column_offset": random.uniform(0, 100)}
         even: dict[str, Any] = {}
+        empty: dict[str, Any] = {}
         if kind == "even" and matrix == 0:
             even = {"noise": 0.0, "row_offset": random.uniform(1, 100)}
-        empty: dict[str, Any] = {}
         if kind == "empty":
             empty = {"empty_rows": random.uniform(0.05, 0.3), "empty_columns": random.uniform(0.05, 0.3)}
         if kind == ALL:
             outliers |= {"empty_rows": random.uniform(0.01, 0.05), "empty_columns": random.uniform(0.01, 0.05)}
         made = {"scales": scales, "outliers": outliers, "offsets": offsets, "even": even, "empty": empty}.get(kind)
         if made is None:
-            made = {
-                name: value
-                for part in (scales, outliers, offsets)
-                if random.random() < 0.5
-                for name, value in part.items()
-            }
+            parts = [part for part in (scales, outliers, offsets) if random.random() < 0.5]
+            made = {name: value for part in parts for name, value in part.items()}
             made |= {"scale": float(2 ** random.uniform(-20, 6)), "zeros": max(0.0, random.uniform(-1, 0.9))}
         textures.append(Texture(**made))
     cancels = kind == "offsets" or (kind == "mixture" and random.random() < 0.3)
@@ -145,9 +139,8 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
     if texture.column_offset:
         array += random.uniform(-texture.column_offset, texture.column_offset, columns).astype(np.float32)
     if texture.channels:
-        array[:, random.choice(columns, min(texture.channels, columns), replace=False)] *= np.float32(
-            texture.channel_factor
-        )
+        channels = random.choice(columns, min(texture.channels, columns), replace=False)
+        array[:, channels] *= np.float32(texture.channel_factor)
     if texture.zeros:
         array *= random.random((rows, columns), dtype=np.float32) >= texture.zeros
     spike(array, texture.spikes, texture.spike, random)

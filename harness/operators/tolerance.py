@@ -137,7 +137,7 @@ class Errors:
 
     @cached_property
     def averaged(self) -> Exact:
-        """As `scaled`, for means over all elements: errors that do not average out may be as large as in `shared`."""
+        """As `scaled`, for means over all elements: in larger deviations, which cover the errors in `shared` too."""
         if not self.shared:
             return self.scaled
         variance = np.square(self.deviation) + sum(np.square(error / RMS_FACTOR) for error in self.shared)
@@ -195,9 +195,8 @@ def errors(
 ) -> tuple[Errors, ...]:
     """The errors of each output at `rows`. Computing them takes three evaluations of these rows."""
     arrays = (outputs,) if isinstance(outputs, np.ndarray) else outputs
-    expected, deviation, honest = (
-        method(inputs, rows) for method in (problem.reference, problem.rounding, problem.honest)
-    )
+    methods = (problem.reference, problem.rounding, problem.honest)
+    expected, deviation, honest = (method(inputs, rows) for method in methods)
     # Where the honest computation is off by more than any kernel may be, the model does not hold: for these elements
     # alone, the honest error counts as one deviation.
     off = np.abs(honest - expected)
@@ -220,9 +219,9 @@ def errors(
 def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors) -> Errors:
     """These errors, with the exact model of rounding in rows outside their tolerance if these rows are few.
 
-    `columns` are those of this output among all. Refining ends with the first row that stays outside its tolerance. If
-    only the root mean square is outside, rows are refined in order of their errors, the largest first, until the root
-    mean square is inside.
+    `columns`: the output's columns in the matrix of all outputs. Refining stops when a refined row is still outside its
+    tolerance, or when all errors are inside. Rows outside their tolerance are refined first, then the other rows, those
+    with the largest errors first.
     """
     if isinstance(output_errors, ExactErrors):
         return output_errors
@@ -300,10 +299,8 @@ def check(
             (judged_output[0].error or 0) / (judged_output[0].tolerance or 1),
         ),
     )
-    elements = sum(output_errors.got.size for output_errors in every) + sum(
-        state_check.elements for state_check, _ in states
-    )
-    return replace(worst, elements=elements), failure
+    sizes = [output_errors.got.size for output_errors in every] + [state_check.elements for state_check, _ in states]
+    return replace(worst, elements=sum(sizes)), failure
 
 
 def _unmeasured(output: Array, family: str, mode: Mode, seed: int) -> Check:
@@ -449,11 +446,8 @@ def _judge(
     criterion: Literal["worst element", "root mean square"]
     if output_errors.worst_ratio >= output_errors.rms_ratio:
         criterion, unit = "worst element", float(output_errors.deviation[row, column])
-        error, honest_error, tolerance = (
-            scaled.max(),
-            output_errors.honest_scaled.max(),
-            WORST_FACTOR * output_errors.unit,
-        )
+        error, honest_error = scaled.max(), output_errors.honest_scaled.max()
+        tolerance = WORST_FACTOR * output_errors.unit
     else:
         criterion, unit = "root mean square", output_errors.rms(output_errors.deviation)
         error, honest_error = output_errors.rms(output_errors.averaged), output_errors.rms(output_errors.honest_scaled)

@@ -20,11 +20,9 @@ def wrong_parts(outputs: Sequence[Array], wrong: NDArray[np.bool_], rows: NDArra
     `wrong`: `[len(rows), columns]`, of the outputs side by side; without `rows` it has all rows.
     """
     rows = np.arange(len(wrong)) if rows is None else rows
-    parts = [
-        part
-        for _, output, columns in spans(outputs)
-        for part in _parts(output, *by_itself(output, rows, wrong[:, columns]))
-    ]
+    parts: list[str] = []
+    for _, output, columns in spans(outputs):
+        parts += _parts(output, *by_itself(output, rows, wrong[:, columns]))
     if len(parts) <= _MOST_NAMED:
         return " and ".join(parts)
     return f"{', '.join(parts[:_MOST_NAMED])} and {len(parts) - _MOST_NAMED} more parts, up to {parts[-1]}"

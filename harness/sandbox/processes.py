@@ -34,7 +34,7 @@ class Process:
 
 @contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """Within this context `below` finds every descendant of this process, however it forks."""
+    """Within this context `below` finds all descendants of this process, however often they fork."""
     if sys.platform != "linux":
         yield
         return
@@ -49,10 +49,10 @@ def adopting_orphans() -> Iterator[None]:
 
 
 def below(leaders: Collection[int]) -> tuple[Process, ...]:
-    """Every living process of the children with these session leaders, and escaped processes; () without /proc.
+    """All living processes of the children with these session leaders, and escaped processes; () without /proc.
 
-    A process belongs to a leader by session or by descent. Processes that left both have been adopted by this process;
-    they are not in its session, unlike a command that it runs.
+    A process belongs to a leader by session or by descent. A process that left both was adopted by this process, but is
+    not in its session, unlike a command that this process runs.
     """
     rows: dict[int, tuple[str, int, int, int, int]] = {}
     page = os.sysconf("SC_PAGE_SIZE")
@@ -81,8 +81,8 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
 def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
     """The time that these processes spent on cores, as a share of the time that they were ready to run.
 
-    The share is 1 on an idle machine, however many threads the processes have, about 0.1 if ten other processes want
-    each core, and 1 if the kernel does not report the times.
+    It is 1 on an idle machine, for any number of threads, about 0.1 if ten other processes want each core, and 1 if the
+    kernel does not report the times.
     """
     ran = waited = 0
     for process in of_child:

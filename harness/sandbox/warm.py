@@ -41,8 +41,8 @@ PRELOADED = (
 )
 # Modules that never run in a fork: a fork shares memory with another process, and this could change the measured times.
 _TIMED = ("harness.judge.evaluate.timing.device_timing",)
-# Variables that may still change in a fork: nothing has read them, because libtpu is not loaded and XLA has not
-# started. The folders of PYTHONPATH are added in each child.
+# Variables that a fork may set anew: nothing has read them yet, because libtpu is not loaded and XLA has not started.
+# The folders of PYTHONPATH are added in each child.
 _MAY_DIFFER = ("LIBTPU_", "TPU_", "PJRT_NPROC", "XLA_FLAGS", "PYTHONPATH")
 # The time for importing JAX on a busy machine, and the time for one fork after that.
 _IMPORT_SECONDS, _FORK_SECONDS = 120.0, 20.0
@@ -61,7 +61,7 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forked:
-    """A child that this process adopted instead of starting it, with the methods of subprocess.Popen that are used."""
+    """A forked child that this process adopted, with the methods of subprocess.Popen that callers use."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -160,12 +160,8 @@ def close() -> None:
 
 def _is_possible() -> bool:
     layers = isolation(is_confined=True)
-    return (
-        sys.platform == "linux"
-        and layers.landlock is not None
-        and layers.system_calls_filtered
-        and _failures < _MOST_FAILURES
-    )
+    is_confined = layers.landlock is not None and layers.system_calls_filtered
+    return sys.platform == "linux" and is_confined and _failures < _MOST_FAILURES
 
 
 def _start_server() -> _Server | None:
@@ -214,7 +210,7 @@ def _end() -> None:
 
 
 def _is_like(wanted: Mapping[str, str], present: Mapping[str, str]) -> bool:
-    """True if the two environments differ only in variables that can still be set in a fork."""
+    """True if the two environments differ only in variables that a fork may set anew."""
     left, right = (
         {name: value for name, value in variables.items() if not name.startswith(_MAY_DIFFER)}
         for variables in (wanted, present)

@@ -28,7 +28,7 @@ HEADER = struct.Struct("!Q")
 # PR_SET_PDEATHSIG of prctl(2): the kernel ends this child when its parent dies, however it dies.
 _PR_SET_PDEATHSIG = 1
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
-# Python's errors about shapes, types and names that do not fit.
+# The errors that Python raises for wrong shapes, types and names.
 _PROGRAM_ERRORS = (TypeError, ValueError, IndexError, KeyError, NameError, AttributeError, ZeroDivisionError)
 
 Tasks = Mapping[str, tuple[type, Callable[[Any], Any]]]

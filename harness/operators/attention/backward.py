@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.operators.attention import backward_probes as attention_backward_probes
+from harness.operators.attention import backward_probes
 from harness.operators.attention import inputs as attention_inputs
 from harness.operators.attention import space as attention_space
 from harness.operators.attention import survey as attention_survey
@@ -32,12 +32,8 @@ _FAR_SCORES = "far-scores"
 # With equal keys dq consists only of the rounding of o, so equal keys are no family here. With scores far below zero
 # the residuals would lose the digits that weights depend on; far-scores are nearer to zero.
 _LEFT_OUT = ("equal-keys", attention_inputs.FAR_BELOW)
-_FAMILIES = (
-    *(kind for kind in attention_inputs.FAMILIES if kind not in _LEFT_OUT),
-    _FAR_GRADIENTS,
-    _LIGHT_KEYS,
-    _FAR_SCORES,
-)
+_KEPT = tuple(kind for kind in attention_inputs.FAMILIES if kind not in _LEFT_OUT)
+_FAMILIES = (*_KEPT, _FAR_GRADIENTS, _LIGHT_KEYS, _FAR_SCORES)
 # Each check draws one recipe of each of these kinds; `attack` draws from all kinds.
 _DRAWN = ("rises", "scales", "mixture")
 _OFFSETS = (96.0, 104.0)
@@ -244,9 +240,8 @@ class AttentionBackward(Operator, Recipes):
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Probes: each gradient must depend on its queries, keys, values and residuals, and on none beyond the mask."""
-        return attention_backward_probes.probes(
-            self.heads, self.kv_heads, self.sequence, self.head_dim, self.causal, full, seed
-        )
+        sizes = (self.heads, self.kv_heads, self.sequence, self.head_dim)
+        return backward_probes.probes(*sizes, self.causal, full, seed)
 
     @property
     def row_cost(self) -> int:
@@ -321,15 +316,14 @@ class AttentionBackward(Operator, Recipes):
             return np.concatenate((dq, dk, dv), axis=1)
 
         def of_the_first_keys(inputs: Sequence[Values], rows: Rows) -> Exact:
-            k, v = (array.reshape(self.kv_heads, -1) for array in inputs[1:3])
-            first = (np.broadcast_to(array[:1], array.shape) for array in (k, v))
-            return self.reference((inputs[0], *first, *inputs[3:]), rows)
-
-        def without_delta(inputs: Sequence[Values], rows: Rows) -> Exact:
-            return self.reference((*inputs[:3], np.zeros_like(inputs[3]), *inputs[4:]), rows)
+            heads = (array.reshape(self.kv_heads, -1) for array in inputs[1:3])
+            k, v = (np.broadcast_to(array[:1], array.shape) for array in heads)
+            return self.reference((inputs[0], k, v, *inputs[3:]), rows)
 
         answers: dict[str, Answer] = {
-            "delta left out": without_delta,
+            "delta left out": lambda inputs, rows: self.reference(
+                (*inputs[:3], np.zeros_like(inputs[3]), *inputs[4:]), rows
+            ),
             "dq and dk exchanged": exchanged,
             "p and ds of three bits": lambda inputs, rows: self._gradients(
                 inputs, rows, np.float32, lambda array: array.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
@@ -440,10 +434,9 @@ class AttentionBackward(Operator, Recipes):
 
     def _groups(self, arrays: Sequence[Values]) -> Iterator[tuple[Values, ...]]:
         """The parts of these arrays for each key/value head: its own rows, or those of all query heads that read it."""
-        columns = [() if place == _LSE else (self.head_dim,) for place in range(len(arrays))]
-        return zip(
-            *(array.reshape(self.kv_heads, -1, *some) for array, some in zip(arrays, columns, strict=True)), strict=True
-        )
+        columns = ([] if place == _LSE else [self.head_dim] for place in range(len(arrays)))
+        pairs = zip(arrays, columns, strict=True)
+        return zip(*(array.reshape(self.kv_heads, -1, *some) for array, some in pairs), strict=True)
 
     def _beside(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The indices, within the group, of the queries whose dq shares a row with dk and dv of these positions."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.blocks import BLOCK, borders, empty_block, turned
+from harness.operators.problem import Rows, Values
 from harness.operators.space import generator
 
 # Scores so far below zero that kernels which keep their maximum in bfloat16 fail.
@@ -144,12 +145,7 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
 
 
 def _compose(
-    shape: InputSizes,
-    random: np.random.Generator,
-    pattern: tuple[float | None, ...],
-    q: NDArray[Any],
-    k: NDArray[Any],
-    v: NDArray[Any],
+    shape: InputSizes, random: np.random.Generator, pattern: tuple[float | None, ...], q: Values, k: Values, v: Values
 ) -> None:
     middle = shape.kv_sequence // 2
     k[:, :, middle : middle + shape.kv_sequence // 16] = k[:, :, middle : middle + 1]
@@ -177,9 +173,7 @@ def _offsets(shape: InputSizes, random: np.random.Generator, columns: int) -> ND
     return random.uniform(*_OFFSETS, (shape.batch, shape.kv_heads, 1, columns)).astype(np.float32)
 
 
-def _aim(
-    shape: InputSizes, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]
-) -> None:
+def _aim(shape: InputSizes, random: np.random.Generator, q: Values, k: Values, rows: Rows) -> None:
     """Aims each query at `rows` at a needle that it may see; neighbours and heads of a group aim at different needles.
 
     The needle's logit is ln(kv_sequence) + 12 to 14. The other logits are about N(0, logit^2 / head_dim), so at
@@ -195,8 +189,7 @@ def _aim(
     for head in range(shape.heads):
         # Multiples of the golden ratio are spread evenly over [0, 1) without a period.
         spread = ((np.arange(len(rows)) + 0.5 * head) * 0.6180339887498949) % 1.0
-        # In a window or a packed sequence shorter than a block there may be no border: then the needle is the last key
-        # that is seen.
+        # A window or packed sequence shorter than a block may contain no border: its needle is the last visible key.
         place = np.minimum(begin + (spread * (visible - begin)).astype(np.int64), len(positions) - 1)
         target = k[entries, head // group, np.where(visible > begin, positions[place], end - 1)]
         q[:, head, rows] = target * (logit / shape.scale) / np.square(target).sum(axis=-1, keepdims=True)

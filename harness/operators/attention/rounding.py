@@ -331,11 +331,9 @@ def _moved_by_queries(
     """`[rows, d]`: the variance caused by roundings of the scaled queries with a relative deviation of 1 each."""
     q, k, v = piece.q.astype(np.float64), piece.k, piece.v
     variance = np.empty(q.shape)
-    for row, row_weights in enumerate(weights):
+    for row, of_row in enumerate(weights):
         # k is centred: a mean that all keys share contributes mean * sum_k w_k (v_k - o) = 0, except under a cap.
-        turned = (
-            (k - row_weights @ k) * row_weights[:, None] if slopes is None else k * (row_weights * slopes[row])[:, None]
-        )
+        turned = (k - of_row @ k) * of_row[:, None] if slopes is None else k * (of_row * slopes[row])[:, None]
         moved = turned.T @ (v - output[row])
         variance[row] = np.square(q[row] * scale) @ np.square(moved.astype(np.float64))
     return variance

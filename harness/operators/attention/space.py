@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.attention.inputs import InputSizes, empty_queries
+from harness.operators.problem import Values
 
 # A score that all keys of a query have in common moves no weight, so it may be this large, or this far below zero. The
 # scores of hidden keys and the first running maximum must lie lower still.
@@ -33,8 +34,9 @@ LIMITS = {
     "empty_keys": (0.0, 0.5),
     "empty_queries": (0.0, 0.5),
 }
-# The keys that a field raises: all from a place on; from a place on, each more than the one before; `width` keys at a
-# place; each key with the chance `width`; every `width`-th key; for each query a key of its own.
+# The keys that a field raises. step: all keys from `place` on. ramp: these keys, each more than the key before. sink:
+# `width` keys at `place`. some: each key with the probability `width`. stripe: every `width`-th key. needle: one key,
+# drawn for each query.
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
 COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
 # The range of the largest score that a query is assumed to have, in deviations of its random scores: about the largest
@@ -45,7 +47,7 @@ _LARGEST = (1.5, 3.0)
 _COARSE_AND_FINE, _FINE, _BFLOAT16_BITS = 2, 128, 7
 # An attempt draws one recipe of each of these kinds.
 KINDS = ("rises", "creeps", "sinks", "absorbs", "shares", "far", "ties", "scales", "mixture")
-# The kind with something of each, for shapes that get only one draw.
+# A kind that combines others, for shapes that get only one draw.
 ALL = "all"
 
 
@@ -266,9 +268,8 @@ def _perhaps(random: np.random.Generator, most: float) -> float:
 
 def _rise(random: np.random.Generator, most: float) -> Field:
     """A rise that begins at a share of the keys between most / 2 and most."""
-    course: Course = "step" if random.random() < 0.7 else "ramp"
     return Field(
-        course=course,
+        course="step" if random.random() < 0.7 else "ramp",
         logit=_even(random, 8, MOST),
         place=most * random.uniform(0.5, 1),
         spread=random.uniform(0, 2),
@@ -312,9 +313,7 @@ def _stripe(random: np.random.Generator, stride: float) -> Field:
     )
 
 
-def build(
-    shape: InputSizes, recipe: Recipe, random: np.random.Generator
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def build(shape: InputSizes, recipe: Recipe, random: np.random.Generator) -> tuple[Values, Values, Values]:
     """q `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads, kv_sequence, head_dim]`, float32, unrounded.
 
     Each field has channels of its own, which contain nothing else. Otherwise rounding a query in a field's channels
@@ -372,9 +371,7 @@ def build(
     return q, k, v
 
 
-def _move_halfway(
-    scale: float, q: NDArray[Any], k: NDArray[Any], channels: NDArray[np.int64], largest: NDArray[Any]
-) -> None:
+def _move_halfway(scale: float, q: Values, k: Values, channels: NDArray[np.int64], largest: Values) -> None:
     """Makes these channels add one number to all scores of a query: `largest` below the middle of two bfloat16 numbers.
 
     `largest` `[batch, heads, sequence]` is about the largest of the query's scores from the other channels. All keys
@@ -440,9 +437,7 @@ def _course(field: Field, shape: tuple[int, int, int], random: np.random.Generat
     return np.broadcast_to(raised, shape).astype(np.float32)
 
 
-def _aim(
-    shape: InputSizes, q: NDArray[Any], k: NDArray[Any], logit: NDArray[np.float32], random: np.random.Generator
-) -> None:
+def _aim(shape: InputSizes, q: Values, k: Values, logit: NDArray[np.float32], random: np.random.Generator) -> None:
     """Changes each query so that the score of one visible key rises by `logit` `[batch, heads, sequence]`."""
     first, end = shape.seen(np.arange(shape.sequence))
     group = shape.heads // shape.kv_heads

@@ -100,9 +100,8 @@ def gradient_errors(
     moved = 1 + np.square(queries) @ np.square(k).mean(axis=0)
     # The variance of dp - delta from float32 sums over head_dim, which counts where the two nearly cancel.
     left = np.square(do) @ np.square(v).mean(axis=0)
-    left *= np.float32(
-        q.shape[1] * (1 + q.shape[1] / 3) * (relative_rounding("float32") / relative_rounding(dtype)) ** 2
-    )
+    ratio = relative_rounding("float32") / relative_rounding(dtype)
+    left *= np.float32(q.shape[1] * (1 + q.shape[1] / 3) * ratio**2)
     signed = [np.zeros((len(array), count)) for array in (q, k, v)]
     squares = [np.zeros((len(array), count)) for array in (q, k, v)]
     for at in slices(len(q), max(1, _CHUNK_PAIRS // length)):

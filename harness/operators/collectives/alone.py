@@ -77,7 +77,6 @@ class _Collective(OverChips, textures.Textured):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         whole = Statement(
             operation=self.operation,
             title=f"{self.what}, {self.rows} rows of {self.columns}, {self.dtype}",
@@ -126,12 +125,11 @@ class _Collective(OverChips, textures.Textured):
         period = (self.chips + 1) | 1
         places = [int(place) for place in random.permutation(period)]
         rows = [range(place, self.rows, period) for place in places]
-        regions = [
-            Region(array=0, ranges=(range(chip, chip + 1), rows[chip], every), factor=-1.0)
-            for chip in range(self.chips)
-        ]
+        moved, left = rows[: self.chips], rows[self.chips :]
+        places_of_chips = [(range(chip, chip + 1), some, every) for chip, some in enumerate(moved)]
+        regions = [Region(array=0, ranges=ranges, factor=-1.0) for ranges in places_of_chips]
         name = f"rows of x, on each of {self.chips} chips others,"
-        return (probe(name, family, regions, _parts(rows[: self.chips], every), _parts(rows[self.chips :], every)),)
+        return (probe(name, family, regions, _parts(moved, every), _parts(left, every)),)
 
     @property
     def row_cost(self) -> int:

@@ -35,9 +35,8 @@ class OverChips(Operator):
 
     def over_chips(self, whole: Statement, splits: Sequence[Split]) -> Statement:
         """The statement `whole` over all chips: `splits` lists the splits of its inputs, then of its outputs."""
-        arrays = [
-            replace(array, split=split) for array, split in zip((*whole.inputs, *whole.outputs), splits, strict=True)
-        ]
+        pairs = zip((*whole.inputs, *whole.outputs), splits, strict=True)
+        arrays = [replace(array, split=split) for array, split in pairs]
         count = len(whole.inputs)
         return replace(
             whole,

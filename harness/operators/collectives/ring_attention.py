@@ -40,7 +40,6 @@ class RingAttention(OverChips, Attention):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         whole = Attention.statement(self)
         split = (*(None,) * (len(whole.inputs[0].shape) - 2), AXIS, None)
         title = whole.title.replace("attention forward", "ring attention")

@@ -41,7 +41,6 @@ class ShardedMatmul(OverChips, Matmul):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         whole = Matmul.statement(self)
         title = f"{self.what}, {self.m} x {self.n} x {self.k} (m x n x k), {self.dtype}"
         return self.over_chips(replace(whole, title=title), self.splits)

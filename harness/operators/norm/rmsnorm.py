@@ -59,7 +59,6 @@ class RMSNorm(Operator, textures.Textured):
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        """Raises UsageError if the fields do not describe a problem."""
         self.require_fields()
         require_positive("rmsnorm", "eps", self.eps)
         require_flag("rmsnorm", "residual", self.residual)
@@ -79,7 +78,6 @@ class RMSNorm(Operator, textures.Textured):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         x = Array(name="x", shape=(self.rows, self.columns), dtype=self.dtype)
         w = Array(name="w", shape=(self.columns,), dtype=self.dtype)
         residual = " of a sum with a residual" if self.residual else ""
@@ -165,12 +163,9 @@ class RMSNorm(Operator, textures.Textured):
             # The composite was checked last. Small rows are left out: some are zero, and stay zero whatever the factor.
             family = "composite"
             return tuple(drawn.energy(family, np.flatnonzero(self._kinds(family, seed) != "small"), full=True))
-        drawn_probes = [
-            *drawn.energy("normal", np.arange(self.rows), full=False),
-            drawn.some_rows("x", 0),
-            drawn.weights(),
-        ]
-        return (*drawn_probes, drawn.some_rows("r", 1)) if self.residual else tuple(drawn_probes)
+        energy = drawn.energy("normal", np.arange(self.rows), full=False)
+        of_residual = [drawn.some_rows("r", 1)] if self.residual else []
+        return (*energy, drawn.some_rows("x", 0), drawn.weights(), *of_residual)
 
     @property
     def row_cost(self) -> int:
@@ -275,14 +270,10 @@ class RMSNorm(Operator, textures.Textured):
             off[rows] = worst
         return off
 
-    def _in_parts(
-        self, function: Callable[[Sequence[Values], Rows], Exact], inputs: Sequence[Values], rows: Rows
-    ) -> Exact:
-        """`function` of these rows, computed for a few rows at a time."""
-        size = max(1, _PART // self.columns)
-        return np.concatenate(
-            [function(inputs, rows[start : start + size]) for start in range(0, max(1, len(rows)), size)]
-        )
+    def _in_parts(self, function: Callable[..., Exact], inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`function` of the inputs and these rows, computed for a few rows at a time."""
+        parts = slices(max(1, len(rows)), max(1, _PART // self.columns))
+        return np.concatenate([function(inputs, rows[part]) for part in parts])
 
     def _sum(self, inputs: Sequence[Values], rows: Rows, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """h at these rows and w, in `dtype`."""

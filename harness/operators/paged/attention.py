@@ -33,11 +33,11 @@ _CHECKED_PAIRS = 3 << 21
 # bfloat16 lie at most 2 apart: if the maximum rises by one step, the sums are rescaled by e^-2, which v6e computes in
 # bfloat16 to 0.5 % (docs/SEMANTICS.md: the product with log2 e is rounded too). Beyond 2^14 the factor is e^-128 = 0.
 _NARROW_SCORES = 2.0**9
-# Scores of this family go wrong from block to block of keys; short sequences have only one block.
+# Errors in scores of this family show only from one block of keys to the next, so its sequences need several blocks.
 _OF_SEVERAL_BLOCKS = f"{DRAWN}far"
 # The drawn family of the full shape.
 _DRAWN_AT_FULL = DRAWN + attention_space.ALL
-# The contents of slots that no sequence has: stale keys and values, this many times as large as the others, so that a
+# Slots that belong to no sequence hold stale keys and values. These are larger than others by this factor, so that a
 # kernel that reads them is noticed.
 _STALE = 2.0**8
 # The number of different stale numbers: a prime, so that no two pages hold the same numbers in the same places.
@@ -48,30 +48,33 @@ _STALE_NUMBERS = 1_048_573
 class PagedAttention(Operator, Borrowed):
     """Causal attention of the newest tokens of many sequences over all their keys and values, which lie in pages.
 
-    With `tokens` the batch is ragged, as in servers: decode and prefill together. Arrays: q and the output o `[tokens,
-    heads, head_dim]`; kv_pages `[pages, page_size, 2 kv_heads, head_dim]`, key head h at 2 h and value head h at 2 h +
-    1; int32 tables kv_lens `[sequences]`, page_indices `[sequences, pages_per_sequence]`, cu_q_lens `[sequences + 1]`
-    and num_seqs `[1]`. There are num_seqs[0] sequences, 1 to `sequences`. Sequence s has the queries cu_q_lens[s] to
-    cu_q_lens[s + 1], one or more, and kv_lens[s] keys, at least as many as queries: key j is slot j % page_size of page
-    page_indices[s, j // page_size]. The last key is that of the last query, and a query sees its own key and those
-    before it. Sequences may have pages in common.
+    With `tokens` the batch is ragged, as in servers: decode and prefill together. The arrays are:
+    - q and the output o `[tokens, heads, head_dim]`;
+    - kv_pages `[pages, page_size, 2 kv_heads, head_dim]`: key head h is at 2 h, value head h at 2 h + 1;
+    - int32 tables kv_lens `[sequences]`, page_indices `[sequences, pages_per_sequence]`, cu_q_lens `[sequences + 1]`
+      and num_seqs `[1]`.
 
-    Nobody reads rows of o from cu_q_lens[num_seqs[0]] on: the array may be longer than the batch. They are not compared
-    and may hold anything, because published kernels leave them unwritten. No other row depends on these rows
-    of q, on slots that no sequence has, or on rows and entries of tables beyond a count or a length: these hold any
-    finite numbers, or any integers in range.
+    There are num_seqs[0] sequences, 1 to `sequences`. Sequence s has one or more queries, cu_q_lens[s] to cu_q_lens[s +
+    1], and kv_lens[s] keys, at least as many as queries. Key j is in slot j % page_size of page page_indices[s, j //
+    page_size]. The last query has the last key, and a query sees its own key and all keys before it. Sequences may
+    share pages.
 
-    With `update` the newest tokens' keys and values are not in the pages yet: the input new_kv `[tokens, 2 kv_heads,
-    head_dim]` has them, laid out as in a page, and a call writes each to its slot before attending to it. It returns o
-    and the pages, of which every slot is compared: keys and values of rows of q that nobody reads must not be written.
+    The arrays may be longer than the batch. Rows of o from cu_q_lens[num_seqs[0]] on are not compared and may hold
+    anything, because published kernels leave them unwritten. No other row may depend on these rows of q, on slots that
+    belong to no sequence, or on table entries beyond a count or a length. All of these hold arbitrary finite numbers,
+    or arbitrary integers in range.
+
+    With `update` the keys and values of the tokens in q are not in the pages yet. The input new_kv `[tokens, 2
+    kv_heads, head_dim]` has them, laid out as in a page. A call writes each to its slot before attending to it, and
+    returns o and the pages. Every slot of the pages is compared: keys and values of unused rows must not be written.
 
     tokens None: every sequence has exactly one query, as in decoding alone. Arrays: q and o `[sequences, heads,
     head_dim]`; k_pages and v_pages `[kv_heads, pages, page_size, head_dim]`; tables lengths `[sequences]` and
     page_indices as above.
 
     sums "bfloat16": a kernel may keep its maximum and sums over keys in bfloat16 from block to block, as some published
-    ones do by default. The tolerance is wider by the error that this causes, and scores stay within 2^9: the error of
-    such a maximum grows with the scores; beyond 2^14 whole blocks of keys may be lost. None: both are kept in float32.
+    kernels do by default. The tolerance is wider by the error of this, and scores stay within 2^9, because the error of
+    such a maximum grows with the scores: beyond 2^14 whole blocks of keys may be lost. None: both are kept in float32.
 
     Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). The problem is timed
     with a decode batch and, if it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is the mean.
@@ -169,7 +172,6 @@ class PagedAttention(Operator, Borrowed):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         q = Array(name="q", shape=(self.rows, self.heads, self.head_dim), dtype=self.dtype)
         more, split = "heads or pages are unrolled", "blocks do not fit the MXU and are split"
         fewer = "QK^T or PV does not run on the MXU"

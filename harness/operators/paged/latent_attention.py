@@ -103,7 +103,6 @@ class LatentAttention(Formula):
         return inputs, (replace(q, name="o"),)
 
     def statement(self) -> Statement:
-        """As in a Formula, with the cache as state."""
         return replace(Formula.statement(self), updates=("cache",))
 
     def _keys(self) -> int:
@@ -148,11 +147,8 @@ class LatentAttention(Formula):
         stale = (np.full(array.shape, -_MOST, array.dtype) for array in inputs[2:4])
         cache = self.domain("cache", np.full(inputs[4].shape, _MOST, np.float32))
         values = (q, signs, _MOST, _MOST, self._written(*stale, cache, *inputs[5:]))
-        alike = (
-            np.broadcast_to(value, array.shape).astype(array.dtype)
-            for value, array in zip(values, inputs[:5], strict=True)
-        )
-        return (*alike, *inputs[5:])
+        pairs = zip(values, inputs[:5], strict=True)
+        return (*(np.broadcast_to(value, array.shape).astype(array.dtype) for value, array in pairs), *inputs[5:])
 
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
         """Sequences of any length in any pages; in the timed call, lengths are at least half of the longest.
@@ -181,11 +177,8 @@ class LatentAttention(Formula):
             pages = np.arange(len(pages)) + random.integers(self.pages - len(pages), endpoint=True)
         at = pages.reshape(self.sequences, self.pages_per_sequence)
         if family not in self.timed:
-            at = np.where(
-                np.arange(self.pages_per_sequence) * self.page_size < lens[:, None],
-                at,
-                random.integers(self.pages, size=at.shape),
-            )
+            is_used = np.arange(self.pages_per_sequence) * self.page_size < lens[:, None]
+            at = np.where(is_used, at, random.integers(self.pages, size=at.shape))
             if family == _SHARED or (family not in self.own_families and random.integers(2)):
                 share_pages(at, (lens - queries) // self.page_size, random)
         return {

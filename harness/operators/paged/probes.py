@@ -61,12 +61,9 @@ class _Drawn:
             cuts = [place * cache.head_dim // len(blocks) for place in range(len(blocks) + 1)]
             for keys, columns in zip(blocks, spans(cuts), strict=True):
                 for place in cache.parts(sequence, keys):
-                    regions += [
-                        cache.region(
-                            True, range(kv_head, kv_head + 1), place.some(turn, len(LOUDNESSES)), factor, columns
-                        )
-                        for turn, factor in enumerate(LOUDNESSES[: len(place.ranges[-1])])
-                    ]
+                    for turn, factor in enumerate(LOUDNESSES[: len(place.ranges[-1])]):
+                        some = place.some(turn, len(LOUDNESSES))
+                        regions.append(cache.region(True, range(kv_head, kv_head + 1), some, factor, columns))
                 first = sequence.tokens.start + max(0, keys.start - sequence.history)
                 seeing = range(first, sequence.tokens.stop)
                 for head in readers:
@@ -95,10 +92,8 @@ class _Drawn:
             regions.append(Region(array=_Q, ranges=ranges, factor=DRAWN_TO))
             if cache.has_newest:
                 regions += cache.everywhere(CacheSlots(ranges=ranges[:1], is_newest=True), DRAWN_TO, LOUD)
-        name = f"keys and values of sequence {number}, and what no sequence has,"
-        return probe(
-            name, self._family, regions, [self._all_heads(sequence.tokens)], self._other_tokens(sequence.tokens)
-        )
+        name, tokens = f"keys and values of sequence {number}, and what no sequence has,", sequence.tokens
+        return probe(name, self._family, regions, [self._all_heads(tokens)], self._other_tokens(tokens))
 
     def queries(self) -> Probe:
         """A probe of one block of queries."""
@@ -109,10 +104,8 @@ class _Drawn:
             first = sequence.tokens.start + max(0, ENOUGH_KEYS - 1 - sequence.history)
             moves.append(self._all_heads(range(max(block.start, first), min(block.stop, sequence.tokens.stop))))
         ranges = (block, range(self._heads), range(self._cache.head_dim))
-        name = f"queries {block.start} to {block.stop - 1}"
-        return probe(
-            name, self._family, [Region(array=_Q, ranges=ranges, factor=-1.0)], moves, self._other_tokens(block)
-        )
+        name, region = f"queries {block.start} to {block.stop - 1}", Region(array=_Q, ranges=ranges, factor=-1.0)
+        return probe(name, self._family, [region], moves, self._other_tokens(block))
 
     def future(self) -> Probe:
         """A probe of all keys and values of every sequence that its first queries must not see."""

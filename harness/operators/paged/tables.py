@@ -127,14 +127,17 @@ def timed(room: Room, kind: str) -> PageTables:
 def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
     """Random tables of this kind. Pages are in random order, except in-order; unused entries hold any number in range.
 
-    any: any lengths and numbers of queries. page-borders: sequences, or their history, end at a border of a page or
-    next to it. fresh: no keys except those of the queries themselves, so that a single query has one key. full-table:
-    some sequences use every page that a sequence may use. few-sequences: one or two sequences, with room for more.
-    whole-blocks: the number of queries of most sequences is a power of two, and they begin behind a single query, so
-    inside a block; the keys before their queries, or all their keys, fill whole pages. shared-pages: sequences begin
-    with the same pages. equal-lengths: as many sequences as there can be, all with the same number of queries and the
-    same number of keys, about as many as fit in the pages. in-order: the pages of all sequences, one sequence after
-    another, have successive numbers.
+    - any: any lengths and numbers of queries.
+    - page-borders: sequences, or their history, end at a border of a page or next to it.
+    - fresh: no keys except those of the queries themselves, so that a single query has one key.
+    - full-table: some sequences use every page that a sequence may use.
+    - few-sequences: one or two sequences, with room for more.
+    - whole-blocks: the first sequence has one query, so that the others begin inside a block; their numbers of queries
+      are powers of two. The keys before their queries, or all their keys, fill whole pages.
+    - shared-pages: sequences begin with the same pages.
+    - equal-lengths: as many sequences as there can be, all with the same number of queries and of keys, about as many
+      keys as fit in the pages.
+    - in-order: the pages of all sequences, one sequence after another, have successive numbers.
     """
     most = room.most_sequences
     if kind == "equal-lengths":
@@ -172,9 +175,8 @@ def _queries(room: Room, count: int, random: np.random.Generator) -> NDArray[np.
     left = room.tokens - count
     shares = random.random(count) * random.integers(2, size=count)
     if shares.any():
-        queries += random.multinomial(
-            left if random.random() < 0.5 else random.integers(left + 1), shares / shares.sum()
-        )
+        more = left if random.random() < 0.5 else random.integers(left + 1)
+        queries += random.multinomial(more, shares / shares.sum())
     return np.minimum(queries, room.longest)
 
 

@@ -86,7 +86,6 @@ class CrossEntropy(Operator, Borrowed):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         unrolled, fewer = "the body is unrolled, or ", "the product does not run on the MXU"
         return Statement(
             operation=self.operation,

@@ -62,7 +62,6 @@ class GroupedMatmul(Operator, space.Borrowed):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         return Statement(
             operation=self.operation,
             title=f"grouped matmul, {self.m} rows in {self.groups} groups, {self.k} x {self.n} (k x n), {self.dtype}",
@@ -184,15 +183,13 @@ class GroupedMatmul(Operator, space.Borrowed):
 
     def controls(self) -> dict[str, Answer]:
         """Wrong answers by name: rows with another matrix than their group's, sums cut short or not kept in float32."""
-        answers: dict[str, Answer] = {
-            "the last part of a sum left out": lambda inputs, rows: self._by_group(
-                inputs, rows, np.float64, without_the_last
-            )
-        }
+
+        def multiplied(product: Callable[[Values, Values], Values]) -> Answer:
+            return lambda inputs, rows: self._by_group(inputs, rows, np.float64, product)
+
+        answers = {"the last part of a sum left out": multiplied(without_the_last)}
         if self.lender.k >= FEWEST_TERMS:
-            answers["sums kept in bfloat16"] = lambda inputs, rows: self._by_group(
-                inputs, rows, np.float64, added_in_bfloat16
-            )
+            answers["sums kept in bfloat16"] = multiplied(added_in_bfloat16)
         if self.groups > 1:
             answers["groups of equal size"] = lambda inputs, rows: self.reference(
                 (*inputs[:2], group_sizes.equal(self.m, self.groups)), rows
@@ -217,9 +214,7 @@ class GroupedMatmul(Operator, space.Borrowed):
                 off[group_rows] = checksum_errors(lhs[group_rows], rhs[group], outputs[0][group_rows], self.dtype, seed)
         return off
 
-    def _by_group(
-        self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]
-    ) -> Exact:
+    def _by_group(self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[..., Values]) -> Exact:
         """`function` of the rows of LHS in each group and of the group's matrix, at these rows of the output."""
         lhs, rhs, sizes = inputs
         group_of = np.repeat(np.arange(self.groups), sizes)[rows]

@@ -41,7 +41,6 @@ class GroupedMatmulTransposed(GroupedMatmul):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         lhs, rhs, sizes = (
             Array(name="lhs", shape=(self.m, self.k), dtype=self.dtype),
             Array(name="rhs", shape=(self.m, self.n), dtype=self.dtype),
@@ -78,13 +77,8 @@ class GroupedMatmulTransposed(GroupedMatmul):
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Probes: each matrix must depend on every row of LHS and RHS in its group, and on no other rows."""
-        if full:
-            return (self._every_row("composite", seed), self._own_rows("composite", seed))
-        return tuple(
-            make(family, seed)
-            for family in ("empty-groups", "single-rows")
-            for make in (self._every_row, self._own_rows)
-        )
+        families = ("composite",) if full else ("empty-groups", "single-rows")
+        return tuple(make(family, seed) for family in families for make in (self._every_row, self._own_rows))
 
     def _every_row(self, family: str, seed: int) -> Probe:
         """A probe that negates each block of LHS's rows in its own columns: its groups' matrices move in these rows."""
@@ -146,9 +140,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
             ]
         )
 
-    def _by_group(
-        self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]
-    ) -> Exact:
+    def _by_group(self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[..., Values]) -> Exact:
         """These rows of OUT: `function` of the group's rows of LHS, transposed, and of RHS.
 
         `rounding` follows from this method as in a GroupedMatmul: an element is a sum over the rows of its group, added

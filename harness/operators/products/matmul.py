@@ -1,6 +1,6 @@
 """Matrix product C = A B: shapes, useful work, exact outputs and their rounding errors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +69,6 @@ class Matmul(Operator, textures.Textured):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         return Statement(
             operation=self.operation,
             title=f"matmul C = A B, {self.m} x {self.n} x {self.k} (m x n x k), {self.dtype}",
@@ -160,19 +159,15 @@ class Matmul(Operator, textures.Textured):
 
     def controls(self) -> dict[str, Answer]:
         """Wrong answers by name: sums that end early or are not kept in float32; for float32, one pass of bfloat16."""
-        answers: dict[str, Answer] = {
-            "the last part of k left out": lambda inputs, rows: self._by_columns(
-                inputs, rows, np.float64, without_the_last
-            )
-        }
+
+        def multiplied(product: Callable[[Values, Values], Values]) -> Answer:
+            return lambda inputs, rows: self._by_columns(inputs, rows, np.float64, product)
+
+        answers = {"the last part of k left out": multiplied(without_the_last)}
         if self.k >= FEWEST_TERMS:
-            answers["sums kept in bfloat16"] = lambda inputs, rows: self._by_columns(
-                inputs, rows, np.float64, added_in_bfloat16
-            )
+            answers["sums kept in bfloat16"] = multiplied(added_in_bfloat16)
         if self.dtype == "float32":
-            answers["one pass of bfloat16"] = lambda inputs, rows: self._by_columns(
-                inputs, rows, np.float64, lambda a, b: rounded(a, "bfloat16") @ rounded(b, "bfloat16")
-            )
+            answers["one pass of bfloat16"] = multiplied(lambda a, b: rounded(a, "bfloat16") @ rounded(b, "bfloat16"))
         return answers
 
     def _by_columns(self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Any) -> Exact:

@@ -88,7 +88,6 @@ class QuantizedMatmul(Operator, Borrowed):
         return Array(name="c", shape=(self.m, self.n), dtype=self.dtype)
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         sizes = f"{self.m} x {self.n} x {self.k} (m x n x k)"
         return Statement(
             operation=self.operation,

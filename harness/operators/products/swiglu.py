@@ -50,7 +50,6 @@ class SwiGLU(Operator, textures.Textured):
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        """Raises UsageError if the fields do not describe a problem."""
         self.require_fields()
         require_flag("swiglu", "down", self.down)
 
@@ -77,7 +76,6 @@ class SwiGLU(Operator, textures.Textured):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         products = 3 if self.down else 2
         words = "(silu(X Wg) * (X Wu)) Wd" if self.down else "silu(X Wg) * (X Wu)"
         more, fewer = "blocks do not fit the MXU and are split", "a product does not run on the MXU"
@@ -189,9 +187,8 @@ class SwiGLU(Operator, textures.Textured):
             )
             share = _sigmoid(gate)
             hidden = gate * share * up
-            hidden_variance = (
-                np.square(up * share * (1 + gate * (1 - share))) * of_gate + np.square(gate * share) * of_up
-            )
+            hidden_variance = np.square(up * share * (1 + gate * (1 - share))) * of_gate
+            hidden_variance += np.square(gate * share) * of_up
             argument = eps32**2 / 3 + relative32**2 * np.square(gate)
             hidden_variance += np.square(hidden) * (np.square(1 - share) * argument + 3 * relative32**2)
             hidden_variance += np.square(gate * up * tiny)

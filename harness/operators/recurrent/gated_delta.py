@@ -22,8 +22,8 @@ _GATES = {
     "delta rule": {"b": False},
 }
 # The family with successive steps of the fastest decay that is allowed: the inverse of the decay of 16 such steps
-# overflows float32. In some columns, runs of this many such steps alternate with runs of steps that hardly decay.
-_STEEP, _STRETCH = "steep", 32
+# overflows float32. In some columns, runs of this many such steps alternate with as long runs of other steps.
+_STEEP, _RUN_STEPS = "steep", 32
 _FASTEST = 8.0
 # The range of p: in columns that hardly decay, all steps together decay by e^-(2^p).
 _SLOW = (-2.0, 1.0)
@@ -97,7 +97,7 @@ class GatedDelta(Formula):
             period.flat[slow] = 0
             rates = np.exp2(random.uniform(*_SLOW, g.shape[1:])) / self.time
             g[:] = np.where(period == 0, -rates * random.uniform(0, 2, g.shape), g)
-        is_fast = (period > 0) & (step // _STRETCH % np.maximum(period, 1) == 0)
+        is_fast = (period > 0) & (step // _RUN_STEPS % np.maximum(period, 1) == 0)
         g[is_fast & (step >= (self.time // 2 if family == "composite" else 0))] = -_FASTEST
         return inputs
 

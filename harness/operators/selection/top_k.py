@@ -24,8 +24,8 @@ from harness.records import Array, Statement, Work
 _FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked", "wide")
 # Columns this far apart are in the same lane of the chip's vector registers.
 _LANES = 128
-# Values of masked elements. Two more values are the least number of bfloat16, in rows of float32, and the number above
-# the dtype's least number. That least number is below all of these, so a kernel may write it over chosen elements.
+# Values of masked elements, besides those of `_almost_least`. The dtype's least number is below all of them, so that a
+# kernel may write it over chosen elements.
 _MASKED = (-3e38, -1e30)
 # The largest of the whole numbers in rows of ties: a row has each of them many times.
 _LEVELS = 4
@@ -56,7 +56,6 @@ class TopK(Operator, ExactAnswers, textures.Textured):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        """Raises UsageError if the fields do not describe a problem."""
         self.require_fields()
         require("top_k", self.k <= self.columns, f"expected k of at most {self.columns} columns, got {self.k}")
 
@@ -66,7 +65,6 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         return Work(matmul_flops=0, vector_flops=elements, minimum_hbm_bytes=elements * size + chosen * (size + 4))
 
     def statement(self) -> Statement:
-        """This problem in words and numbers."""
         x = Array(name="x", shape=(self.rows, self.columns), dtype=self.dtype)
         values = replace(x, name="values", shape=(self.rows, self.k))
         return Statement(
@@ -86,11 +84,10 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         """x of the named family. Raises ValueError for one that does not exist.
 
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: rows of one number.
-        falling, rising: sorted rows. near: neighbouring numbers of dtype,
-        of either sign and any size. lanes: the largest lie 128 columns apart.
-        masked: all elements except k or fewer are replaced by a number near the least, in
-        some rows the least but one. wide: each row of N(0, 1) times
-        a power of two, from 2^-60 to 2^60. composite: all of these, by row, from a drawn place on.
+        falling, rising: sorted rows. near: neighbouring numbers of dtype, of either sign and any size. lanes: the
+        largest elements lie 128 columns apart. masked: at most k elements of a row remain; all others are replaced by
+        one of the least numbers, such as -1e30. wide: each row of N(0, 1) times a power of two, from 2^-60 to 2^60.
+        composite: all of these, by row, from a drawn place on.
         """
         if family.startswith((DRAWN, RECIPE)):
             made, _, _ = self._textured(family, seed)

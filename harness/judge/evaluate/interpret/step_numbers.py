@@ -32,7 +32,8 @@ def with_step_numbers_at_the_top(jaxpr: Jaxpr) -> Jaxpr:
     first = [
         core.new_jaxpr_eqn([], [var], _QUERIES[name], {"axis": axis}, set()) for (name, axis), var in variables.items()
     ]
-    return jaxpr.replace(eqns=[*first, *_handed_down(jaxpr, variables, is_top=True)])
+    equations, outvars = _handed_down(jaxpr, variables, is_top=True)
+    return jaxpr.replace(eqns=[*first, *equations], outvars=outvars)
 
 
 def _asked(jaxpr: Jaxpr) -> list[Asked]:
@@ -41,8 +42,13 @@ def _asked(jaxpr: Jaxpr) -> list[Asked]:
     return [(query.primitive.name, query.params["axis"]) for query in queries]
 
 
-def _handed_down(jaxpr: Jaxpr, variables: Mapping[Asked, Any], *, is_top: bool = False) -> list[Equation]:
-    """The equations of a program, with `variables` in place of queries for step numbers."""
+def _handed_down(
+    jaxpr: Jaxpr, variables: Mapping[Asked, Any], *, is_top: bool = False
+) -> tuple[list[Equation], list[Any]]:
+    """The equations and the results of a program, with `variables` in place of queries for step numbers.
+
+    At the top, queries outside branches, loops and scopes stay.
+    """
     values: dict[Any, Any] = {}
     changed: list[Equation] = []
 
@@ -61,10 +67,7 @@ def _handed_down(jaxpr: Jaxpr, variables: Mapping[Asked, Any], *, is_top: bool =
             values.update(zip(equation.outvars, results, strict=True))
         else:
             changed.append(_WITH_MORE[equation.primitive.name](equation, variables))
-    # A result of the program may itself be a step's number.
-    if any(read(var) is not var for var in jaxpr.outvars):
-        jaxpr.outvars[:] = [read(var) for var in jaxpr.outvars]
-    return changed
+    return changed, [read(var) for var in jaxpr.outvars]
 
 
 def _with_parameters(program: Any, variables: Mapping[Asked, Any], place: int) -> Any:
@@ -72,10 +75,9 @@ def _with_parameters(program: Any, variables: Mapping[Asked, Any], place: int) -
     parameters = {query: core.Var(var.aval) for query, var in variables.items()}
 
     def extended(jaxpr: Jaxpr) -> Jaxpr:
-        body = jaxpr.replace(outvars=list(jaxpr.outvars))
-        equations = _handed_down(body, parameters)
+        equations, outvars = _handed_down(jaxpr, parameters)
         invars = [*jaxpr.invars[:place], *parameters.values(), *jaxpr.invars[place:]]
-        return body.replace(invars=invars, eqns=equations, debug_info=without_names(jaxpr))
+        return jaxpr.replace(invars=invars, eqns=equations, outvars=outvars, debug_info=without_names(jaxpr))
 
     return with_change(program, extended)
 
@@ -119,12 +121,12 @@ def _while(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
 
 def _run_scoped(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
     """The equation with `variables` among the constants of its body, through which the body gets all outside values."""
-    body = equation.params["jaxpr"].replace(outvars=list(equation.params["jaxpr"].outvars))
+    body = equation.params["jaxpr"]
     constvars = {query: core.Var(var.aval) for query, var in variables.items()}
-    equations = _handed_down(body, constvars)
+    equations, outvars = _handed_down(body, constvars)
     # jax 0.12 keeps the values of constants with the program.
     constants = getattr(body, "consts", None)
-    body = body.replace(constvars=[*body.constvars, *constvars.values()], eqns=equations)
+    body = body.replace(constvars=[*body.constvars, *constvars.values()], eqns=equations, outvars=outvars)
     if constants is not None:
         body = body.with_consts((*constants, *variables.values()))
     return equation.replace(invars=[*equation.invars, *variables.values()], params={**equation.params, "jaxpr": body})
@@ -134,7 +136,7 @@ def _inlined(equation: Equation, variables: Mapping[Asked, Any]) -> tuple[list[E
     """The equations of a called function, which replace the call, and the results of the function."""
     body = inner(equation)[0]
     constants = next((part.consts for part in equation.params.values() if isinstance(part, core.ClosedJaxpr)), ())
-    body = body.replace(outvars=list(body.outvars))
+    equations, outvars = _handed_down(body, variables)
     values: dict[Any, Any] = dict(zip(body.constvars, constants, strict=True))
     values.update(zip(body.invars, equation.invars, strict=True))
     variable_ids = {id(var) for var in variables.values()}
@@ -144,14 +146,11 @@ def _inlined(equation: Equation, variables: Mapping[Asked, Any]) -> tuple[list[E
             return var
         return values.setdefault(var, core.Var(var.aval))
 
-    equations = [
-        body_equation.replace(
-            invars=[renamed(var) for var in body_equation.invars],
-            outvars=[renamed(var) for var in body_equation.outvars],
-        )
-        for body_equation in _handed_down(body, variables)
+    new_equations = [
+        each.replace(invars=[renamed(var) for var in each.invars], outvars=[renamed(var) for var in each.outvars])
+        for each in equations
     ]
-    return equations, [renamed(var) for var in body.outvars]
+    return new_equations, [renamed(var) for var in outvars]
 
 
 _WITH_MORE = {"cond": _cond, "scan": _scan, "while": _while, "run_scoped": _run_scoped}

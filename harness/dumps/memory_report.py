@@ -78,8 +78,8 @@ class ProgramAllocation:
     shape: str
     kind: str
     op_name: str
-    source: str
-    label: str
+    source: str = ""
+    label: str = ""
     tag: str = ""
 
 
@@ -148,8 +148,6 @@ def _scoped(text: str) -> OutOfMemory | None:
         shape=words["shape"] or "",
         kind="scoped",
         op_name=(words.get("name") or "").lstrip("%"),
-        source="",
-        label="",
         tag=words.get("tag") or "",
     )
     return OutOfMemory(

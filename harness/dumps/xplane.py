@@ -193,42 +193,35 @@ def _line(data: bytes, start: int, end: int, described: Mapping[int, Described],
     )
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Events(Sequence[Event]):
     """The events of one line, each parsed on access: parsed together they would take 15 times their bytes."""
 
-    def __init__(
-        self,
-        data: bytes,
-        places: "array[int]",
-        origin_ps: int,
-        described: Mapping[int, Described],
-        names: Mapping[int, str],
-    ) -> None:
-        self._data = data
-        self._places = places
-        self._origin_ps = origin_ps
-        self._described = described
-        self._names = names
+    data: bytes
+    places: "array[int]"
+    origin_ps: int
+    described: Mapping[int, Described]
+    names: Mapping[int, str]
 
     def __len__(self) -> int:
-        return len(self._places) // 2
+        return len(self.places) // 2
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             return tuple(self[place] for place in range(len(self))[at])
         first = 2 * range(len(self))[at]
-        return self._event(*self._places[first : first + 2])
+        return self._event(*self.places[first : first + 2])
 
     def __iter__(self) -> Iterator[Event]:
-        return starmap(self._event, _pairs(self._places))
+        return starmap(self._event, _pairs(self.places))
 
     def _event(self, start: int, end: int) -> Event:
-        event = _parsed("XEvent", self._data[start:end])
+        event = _parsed("XEvent", self.data[start:end])
         return Event(
-            of=self._described[event.metadata_id],
-            start_ps=self._origin_ps + event.offset_ps,
+            of=self.described[event.metadata_id],
+            start_ps=self.origin_ps + event.offset_ps,
             duration_ps=event.duration_ps,
-            stats=_stats(event.stats, self._names),
+            stats=_stats(event.stats, self.names),
             occurrences=event.num_occurrences if event.HasField("num_occurrences") else None,
         )
 

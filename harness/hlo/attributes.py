@@ -58,8 +58,8 @@ def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: 
         elif tokens.match(_END) is not None or not tokens.skip(","):
             break
         else:
-            # An abridged listing ends with a comma, and an instruction may follow. An instruction has a blank before
-            # its `=`; an attribute has no blank.
+            # After the comma at the end of an abridged listing, an instruction may follow. It has a blank before its
+            # `=`; an attribute does not.
             key_end = tokens.peek().start + len(tokens.peek().text)
             if tokens.begins_line() and not tokens.text.startswith("=", key_end):
                 break
@@ -88,10 +88,7 @@ def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: 
         fields["convolution"] = replace(
             _convolution(parts["dim_labels"]), window=parts.get("window", ()), batch_groups=groups
         )
-    if called:
-        fields["called"] = tuple(called)
-    if others:
-        fields["other_attributes"] = tuple(others)
+    fields |= {"called": tuple(called), "other_attributes": tuple(others)}
     if "backend" in fields:
         fields["trip_count"] = trip_count(fields["backend"])
     fields["attributes"] = tokens.text[start:end].rstrip()

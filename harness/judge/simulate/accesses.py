@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names
 
-# The number of allocations from which a schedule is not checked: allocations lie far apart, and an address has 32 bits.
+# A schedule with this many allocations or more is not checked: they lie far apart, and an address has 32 bits.
 _MOST_ALLOCATIONS = 1000
 # `[vmem:[#allocation5 + $0x38] sm:$0xff]`, `[vmem:[%s12_s10] ss:$2 sm:$0xf]`.
 _PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \+ \$0x([0-9a-f]+))?\]([^\]]*)\]")
@@ -24,7 +24,7 @@ Rows = tuple[int, int]
 
 
 class Access(NamedTuple):
-    """The rows that one operation reads or writes, relative to its address register's value, or to 0 if it has none."""
+    """The rows that one operation reads or writes, relative to the value of its register, or to 0 without one."""
 
     register: str
     rows: tuple[Rows, ...]
@@ -81,7 +81,7 @@ def touch_of(some: Sequence[Access]) -> Touch:
 def in_groups(
     by_bundle: Mapping[int, Sequence[Access]], span: range, written: Mapping[int, frozenset[str]]
 ) -> dict[int, list[list[Access]]]:
-    """Groups of the accesses in `span`, by the bundle at which the whole group can be checked.
+    """The accesses in `span` in groups, by the bundle at which the whole group can be checked.
 
     Accesses relative to one register, or to one allocation, form a group until a bundle writes the register. An access
     with a predicate is a group by itself. `written` has the registers that each bundle writes.

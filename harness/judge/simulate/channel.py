@@ -43,7 +43,7 @@ class GrantedBound:
 
 
 class Channel:
-    """One core's path to HBM, shared by all HLO ops of a module: the time at which it is free, and the moved bytes.
+    """One core's path to HBM, which all HLO ops of a module share: the time at which it is free, and the moved bytes.
 
     `others` are the paths of the chip's other cores. A transfer for all cores moves its bytes over all paths.
     """
@@ -56,8 +56,8 @@ class Channel:
         self.read_bytes = 0
         self.written_bytes = 0
         self.transfers = 0
-        # For each kind of transfer so far: the cycles for which it keeps its paths busy, and the cycles that its bytes
-        # take at the rate of a single transfer.
+        # By kind of transfer: the cycles for which a transfer occupies its paths, and the cycles that its bytes take at
+        # the rate of a single transfer.
         self._cycles: dict[tuple[str, str, int, int, bool], tuple[float, float]] = {}
 
     @property

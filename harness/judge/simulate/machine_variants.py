@@ -70,7 +70,8 @@ def doubts(chip: Chip) -> Mapping[str, Machine]:
     for field in fields(Intervals):
         for value in getattr(row.intervals, field.name):
             moved = replace(calibrated, **{field.name: value})
-            machines[f"{field.name} {_value(field.name, value)}"] = machine_of(chip, moved)
+            shown = f"{1e9 * value:.4g} ns" if field.name.endswith("_seconds") else f"{value:.4g}"
+            machines[f"{field.name} {shown}"] = machine_of(chip, moved)
     for constant, names in _READ_OFF.items():
         for factor in _FACTORS:
             machines[f"{constant} x{factor}"] = _scaled(machine, names, factor)
@@ -83,10 +84,6 @@ def doubts(chip: Chip) -> Mapping[str, Machine]:
                 machines[f"links: {field_name} x{factor}"] = replace(machine, links=links)
     # An interval that ends at the nominal value gives no variation on that side.
     return {name: variant for name, variant in machines.items() if variant != machine}
-
-
-def _value(name: str, value: float) -> str:
-    return f"{1e9 * value:.4g} ns" if name.endswith("_seconds") else f"{value:.4g}"
 
 
 def _scaled(machine: Machine, names: Iterable[str], factor: float) -> Machine:
@@ -103,7 +100,7 @@ def _scaled(machine: Machine, names: Iterable[str], factor: float) -> Machine:
 def seconds_on(
     directory: Path, chip: Chip, *, names: Sequence[str], deadline_seconds: float = 600.0
 ) -> tuple[float | None, ...]:
-    """The mean seconds of the module dumped in `directory` on each of the named machines; None if unknown.
+    """The mean seconds of the module dumped in `directory`, on each of the named machines; None if unknown.
 
     A name is NOMINAL (the chip's own machine), a name from `doubts`, or OTHER_WAY (the chip's own machine with the
     opposite assumption about branches). The dump is read once and compiled once. `deadline_seconds` limits the time

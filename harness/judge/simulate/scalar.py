@@ -97,8 +97,7 @@ class Names:
         self.operands: dict[int, tuple[str, int]] = {}
         # The indices of the operands that the op writes.
         self.outputs: set[int] = set()
-        # The number of allocations, except those of spilled registers. Distinct 32-bit addresses exist for only so many
-        # allocations.
+        # The number of allocations, except those of spilled registers. It is limited, because addresses have 32 bits.
         self.allocations = 0
         self._next_operand = FIRST_OPERAND
 
@@ -120,12 +119,10 @@ class Names:
         index = operand_index(description)
         if "kind: output" in description:
             self.outputs.add(index)
-        if space != "hbm":
-            address = self.base(f"operand {index}")
-            self.operands[index] = space, address
-            return address
-        address = self._next_operand
+        address = self._next_operand if space == "hbm" else self.base(f"operand {index}")
         self.operands[index] = space, address
+        if space != "hbm":
+            return address
         granules = 0
         for kind, bits, dimensions in _SHAPE.findall(description):
             elements = 1
@@ -196,8 +193,7 @@ def write_of(op: Op, names: Names) -> Write | None:
     name = op.opcode
     register = op.destination
     if name in ("sphi", "pphi") or name.startswith("int_to_ptr."):
-        # Nothing happens if both sides are the same physical register. (The registers that a phi names are one
-        # register.)
+        # Nothing happens if both sides are the same physical register, as they are in every phi.
         source = op.operands[-1].split(" ")[-1] if op.operands else register
         return None if name in ("sphi", "pphi") or source == register else Write(register, expression(source, names))
     if name == "smov" and op.operands == (register,):

@@ -92,7 +92,7 @@ def test_a_candidate_is_refused_without_the_compiler(tmp_path: Path) -> None:
     asked = request(tmp_path, kernel, Attention(sequence=16384, head_dim=128), checked=False)
     listener = Listener(progress=lambda stage, state, _: ended.update({stage: state}))
     evidence = evaluation.evaluate(asked, listener)
-    words = "needs at least 16.50 MiB of VMEM (8.50 for its blocks, 8.00 for scratch"
+    words = "got at least 16.50 (8.50 for its blocks, 8.00 for scratch"
     assert_failed(evidence.failure, "compile", "vmem-exceeded", words)
     assert ended["compile"] == "vmem-exceeded"
     assert not list((asked.work / "dumps").iterdir())

@@ -176,7 +176,7 @@ def claims(module: types.ModuleType, statement: Statement, function: str) -> Cla
 def _words(module: types.ModuleType, name: str, default: str) -> str:
     value = getattr(module, name, default)
     if not isinstance(value, str) or not value.strip():
-        raise Rejected("contract", "bad-claim", f"expected {name} of {FILE} to be text, got {value!r}")
+        raise Rejected("contract", "bad-claim", f"expected {name} of {FILE} to be a text, got {value!r}; correct it")
     return value
 
 
@@ -216,9 +216,10 @@ def _buffer_bytes(name: str, buffer: Any) -> int:
 
 
 def _integer(value: object, what: str) -> int:
+    """The number as an int; `what` names its place in a message."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and value == math.floor(value):
         return math.floor(value)  # type: ignore[return-value]  # math.floor of a real number is an int
-    raise Rejected("contract", "bad-claim", f"expected {what} to give whole numbers, got {value!r}")
+    raise Rejected("contract", "bad-claim", f"expected {what} to give whole numbers, got {value!r}; correct it")
 
 
 def refuse_outputs(out: Any, statement: Statement) -> None:

@@ -35,12 +35,11 @@ def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
     carried = _carried_bytes(equation)
     if blocks + carried <= limit:
         return ""
-    whole = f", all that a {chip.name} has" if limit == chip.vmem_bytes else ""
-    return (
-        f"{call.name} needs at least {(blocks + carried) / _MIB:.2f} MiB of VMEM ({blocks / _MIB:.2f} for its blocks, "
-        f"{carried / _MIB:.2f} for scratch that is kept from step to step), expected at most "
-        f"{limit / _MIB:.2f}{whole}; the compiler was not run, because this follows from the block shapes"
-    )
+    whole = f" (all of a {chip.name})" if limit == chip.vmem_bytes else ""
+    message = f"expected {call.name} to fit into {limit / _MIB:.2f} MiB of VMEM{whole}"
+    parts = f"{blocks / _MIB:.2f} for its blocks, {carried / _MIB:.2f} for scratch that is kept from step to step"
+    got = f"got at least {(blocks + carried) / _MIB:.2f} ({parts})"
+    return f"{message}, {got}: the compiler was not run; use smaller blocks or less scratch"
 
 
 def _block_bytes(window: Window) -> int:

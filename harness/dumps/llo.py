@@ -125,7 +125,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilisation:
-    """Issue slots of the units: every bundle offers `slots[unit]`, of which it uses `rows[bundle][unit]`."""
+    """Issue slots of the units: every bundle offers `slots[unit]` slots and uses `rows[bundle][unit]` of them."""
 
     units: tuple[str, ...]
     slots: tuple[int, ...]

@@ -19,36 +19,25 @@ _DESERIALIZE = "builtin.module(mosaic-serde{serialize=false})"
 
 _DIALECTS = frozenset(("arith", "builtin", "cf", "func", "llvm", "math", "memref", "scf", "tpu", "ub", "vector"))
 
+# The operations in each count.
 _NAMES = {
-    "matmul": ("tpu.matmul", "tpu.conv", "vector.contract"),
-    "exp": ("math.exp", "math.exp2"),
-    "reduction": ("vector.multi_reduction", "vector.reduction", "tpu.all_reduce", "tpu.reduce", "tpu.reduce_index"),
-    "load": (
-        "vector.load",
-        "vector.maskedload",
-        "vector.transfer_read",
-        "tpu.load",
-        "tpu.vector_load",
-        "tpu.vector_load_idx",
-        "tpu.strided_load",
-        "tpu.shuffled_load",
-    ),
-    "store": (
-        "vector.store",
-        "vector.maskedstore",
-        "vector.transfer_write",
-        "tpu.store",
-        "tpu.vector_store",
-        "tpu.vector_store_idx",
-        "tpu.strided_store",
-        "tpu.shuffled_store",
-    ),
-    "dma": ("tpu.enqueue_dma", "tpu.enqueue_indirect_dma"),
+    "matmul": "tpu.matmul tpu.conv vector.contract",
+    "exp": "math.exp math.exp2",
+    "reduction": "vector.multi_reduction vector.reduction tpu.all_reduce tpu.reduce tpu.reduce_index",
+    "load": """
+        vector.load vector.maskedload vector.transfer_read tpu.load tpu.vector_load tpu.vector_load_idx
+        tpu.strided_load tpu.shuffled_load
+    """,
+    "store": """
+        vector.store vector.maskedstore vector.transfer_write tpu.store tpu.vector_store tpu.vector_store_idx
+        tpu.strided_store tpu.shuffled_store
+    """,
+    "dma": "tpu.enqueue_dma tpu.enqueue_indirect_dma",
 }
 
 
 def counts(bodies: Sequence[bytes]) -> MosaicCounts:
-    """Static counts over all bodies: each operation counts once, however often its loop runs.
+    """Static counts over all bodies: each operation counts once, even if it stands in a loop.
 
     Only loads and stores of vectors are counted. In some JAX versions a store through a reference comes with a load of
     the old value, which the compiler removes later. `dma` counts transfers that are started. `not_understood` names
@@ -60,7 +49,7 @@ def counts(bodies: Sequence[bytes]) -> MosaicCounts:
         with parsed(body) as module:
             # The module operation itself is the container, and is not counted.
             names.update(_names(module.operation))
-    named = {field: sum(names[name] for name in alternatives) for field, alternatives in _NAMES.items()}
+    named = {field: sum(names[name] for name in alternatives.split()) for field, alternatives in _NAMES.items()}
     unknown = tuple(sorted(name for name in names if name.partition(".")[0] not in _DIALECTS))
     return MosaicCounts(**named, operations=names.total(), not_understood=unknown)
 

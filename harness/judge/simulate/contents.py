@@ -7,7 +7,7 @@ from functools import partial
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, is_in_a_result
 from harness.judge.simulate.values import Unknown
 
-# A function that returns words of memory, some of which may be unknown, or None if no word is known.
+# A function that returns words of memory, or None if no word is known. Single words may be unknown.
 Words = Callable[[], "tuple[int | Unknown, ...] | None"]
 # The bytes of one row of a vector register, the unit of addresses in VMEM.
 ROW_BYTES = 512

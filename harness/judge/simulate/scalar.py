@@ -9,7 +9,7 @@ from harness.judge.simulate.values import float_word
 
 # The distance between two allocations in the made-up address space, in the unit of an address (words or rows). It is
 # the number of rows in the largest VMEM. The dump does not have the true addresses, and only comparisons within one
-# allocation matter. Spilled scalars, of which there can be thousands, lie closer together.
+# allocation matter. Spilled scalars lie closer together, because there can be thousands.
 ALLOCATION_SPACING = 1 << 18
 _SPILL_SPACING = 1 << 8
 _FIRST_SPILL = 1 << 28

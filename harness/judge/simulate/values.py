@@ -10,9 +10,9 @@ _T = TypeVar("_T")
 
 
 class Unknowable(Exception):
-    """Control flow (a branch, a transfer, a wait) depends on a value that the simulator does not know.
+    """Raised if control flow (a branch, a transfer, a wait) depends on a value that the simulator does not know.
 
-    `unwritten` is True if nothing in the program has written that value.
+    `unwritten` is True if the program has not written that value.
     """
 
     def __init__(self, reason: str, *, unwritten: bool = False) -> None:
@@ -96,7 +96,7 @@ def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown
 
 
 def decided(value: "int | Unknown", what: str) -> int:
-    """The integer `value`. Raises Unknowable if it is not known; `what` names the thing that needs it in the error."""
+    """The integer `value`. Raises Unknowable if it is not known; the error says that `what` depends on it."""
     if isinstance(value, Unknown):
         raise Unknowable(f"{what} depends on {value.reason}", unwritten=value.unwritten)
     return value

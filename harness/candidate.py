@@ -56,9 +56,9 @@ class Candidate:
         """The candidate of these files, kernel.py among them. Raises RatchetError `reserved-line`."""
         for name, data in files.items():
             if _MARKED.search(b"\n" + data + b"\n"):
-                raise RatchetError(
-                    "reserved-line", f"expected no line `{_MARK.format('NAME.py').strip()}` in {name}; remove it"
-                )
+                mark = _MARK.format("NAME.py").strip()
+                message = f"expected {name} without the line `{mark}`, which separates a candidate's files; remove it"
+                raise RatchetError("reserved-line", message)
         helpers = sorted(name for name in files if name != KERNEL)
         return cls(text=files[KERNEL] + b"".join(_MARK.format(name).encode() + files[name] for name in helpers))
 

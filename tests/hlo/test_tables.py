@@ -429,9 +429,9 @@ def test_the_tables_of_megablox_are_known(rows_of_a_tile: int) -> None:
     module = parse.read(program.as_text())
     assert module.entry is not None
     assert module.entry.root is not None
-    known = Tables(module, {0: sizes})
+    computed = Tables(module, {0: sizes})
     for number, table in enumerate(program(sizes)):
-        assert known.values(module.entry.root.name, number).tolist() == table.tolist()  # type: ignore[union-attr]
+        assert computed.values(module.entry.root.name, number).tolist() == table.tolist()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_the_program_of_another_kernel_is_noticed(contest: Path, good: Evidence,
     mixed = certify_request(contest, good, for_chip=tmp_path / "candidate.cuda")
     Path(mixed.for_chip).write_bytes(program.serialize())
     forged = normal_form.of_exported(str(program.mlir_module()))
-    with pytest.raises(Rejected, match="expected the traced program to be compiled for the .*, got another one: "):
+    with pytest.raises(Rejected, match=r"expected the traced program to be compiled for the .*, got another one: "):
         certify(replace(mixed, trace=replace(mixed.trace, fingerprint=forged.digest)))
 
 

@@ -286,7 +286,8 @@ def test_what_cannot_be_read_is_one_finding_among_others(
         ("kernels/two\nlines", "removed"),
         ("kernels/\\xff", "removed"),
     ]
-    assert "expected no line `# ---- beside kernel.py: NAME.py ----` in sizes.py" in gate_document.contests[0].reason
+    expected = "expected sizes.py without the line `# ---- beside kernel.py: NAME.py ----`"
+    assert expected in gate_document.contests[0].reason
 
 
 def test_another_compiler_is_held_against_the_first() -> None:

@@ -363,8 +363,7 @@ def _interpreted(request: messages.InterpretRequest, order: transfers.Order, *, 
             continue
         _room = place
         return outcome
-    most = transfers.MOST_UNDER_WAY[-1]
-    raise interpretation.not_interpretable(f"more than {most:,} transfers are under way at a time")
+    raise interpretation.not_interpretable(transfers.MOST)
 
 
 def _interpreted_once(

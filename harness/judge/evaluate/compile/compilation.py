@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     # For types only: an import at run time would add the code of the checks to the timing key.
     from harness.operators import Problem
 
+# The most characters of a compiler's sentence that a failure quotes.
+_LONGEST = 600
+
 
 def compile_for_chip(request: CompileRequest) -> CompileReply:
     """Compiles the program, writes its HLO and Mosaic text, and returns the counts of operations in both.
@@ -104,8 +107,9 @@ def _sentence(text: str) -> str:
     # The runtime puts codes in front: `RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:`.
     codes = re.compile(r"^(?:[A-Z_]+: |E\d+: \w+:|Mosaic failed to compile TPU kernel: )+")
     sentences = (codes.sub("", line.strip()) for line in text.splitlines())
+    sentence = next(filter(None, sentences), "the compiler failed without a message")
     # A line may quote a whole operation. The failure's detail has the end of the text.
-    return next(filter(None, sentences), "the compiler failed without a message")[:600]
+    return sentence if len(sentence) <= _LONGEST else f"{sentence[:_LONGEST]} ..."
 
 
 TASKS = {"compile": (CompileRequest, compile_for_chip)}

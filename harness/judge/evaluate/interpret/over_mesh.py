@@ -94,6 +94,4 @@ def run(
                 return tuple(watched.outputs(call).outputs)
         except transfers.TooManyTransfersError:
             continue
-    raise interpretation.not_interpretable(
-        f"more than {transfers.MOST_UNDER_WAY[-1]:,} transfers are under way at a time"
-    )
+    raise interpretation.not_interpretable(transfers.MOST)

@@ -27,6 +27,7 @@ TOO_MANY = "TOO MANY TRANSFERS"
 # The limits on the number of transfers under way at a time, tried from first to last. The first limit is enough for
 # nearly every kernel; with the last limit, the clock of each memory access takes 16 KiB.
 MOST_UNDER_WAY = (62, 510, 4096)
+MOST = f"expected at most {MOST_UNDER_WAY[-1]:,} transfers under way at a time, got more; wait for some before"
 # A transfer advances its component by this number: by one each before its read, after its read, before its write and
 # after its write.
 _ADVANCE = 4

@@ -135,8 +135,8 @@ class WatchedRun:
                     cause += f" ({FAR} stands for an index that is out of bounds after a reshape, slice or bitcast)"
                 return Rejected("correctness", kind, f"{self.where}{cause}", text[-8000:])
         if "IndexError" in text or isinstance(failure, IndexError):
-            lines = text.splitlines()
-            line = next((line for line in reversed(lines) if "IndexError" in line), lines[0])
+            lines = [*text.splitlines(), "IndexError"]
+            line = next((line for line in reversed(lines[:-1]) if "IndexError" in line), lines[0])
             return Rejected("correctness", "out-of-bounds", f"{self.where}{line.strip()}", text[-8000:])
         return failure
 

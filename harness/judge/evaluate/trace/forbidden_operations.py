@@ -68,7 +68,7 @@ def _written(jaxpr: jaxprs.Jaxpr) -> set[Any]:
             outer = jaxprs.outer_operands(equation, part)
             within |= {outer[ref] for ref in _written(part) if ref in outer}
             if len(part.constvars or part.invars) > len(equation.invars):
-                within = touched
+                within |= touched
         written |= touched & within if any(jaxprs.inner(equation)) else touched
     return written
 

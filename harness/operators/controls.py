@@ -33,7 +33,7 @@ class Controlled(Protocol):
     """A problem that states wrong answers, which its checks must reject."""
 
     def controls(self) -> Mapping[str, Answer]:
-        """Wrong answers by the name of the kernel's fault that causes them; except for that fault they are exact."""
+        """The exact answers of kernels with a single fault, by the fault's name."""
 
 
 def require_strong(problem: Problem | Suite) -> None:

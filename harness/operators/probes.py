@@ -58,16 +58,17 @@ def probe(
     return Probe(name=name, family=family, regions=tuple(regions), moves=moving, stays=staying)
 
 
-def parts_of_rows(rows: range, columns: range, beside: int = 1) -> Iterator[Part]:
-    """Yields these rows as parts, for an output of which `beside` rows stand side by side in a row of all outputs.
+def parts_of_rows(rows: range, columns: range, count: int) -> Iterator[Part]:
+    """Yields parts for these rows of an output, of which `count` rows stand side by side in a row of all outputs.
 
-    Rows at the same place within such a row of all outputs make one part; `columns` are those of the first place.
+    `columns` are the columns of the first of these rows. The rows at each place make one part.
     """
-    for first in range(min(len(rows), beside // gcd(beside, rows.step))):
-        some = rows[first :: beside // gcd(beside, rows.step)]
-        shift = some.start % beside * len(columns)
+    step = count // gcd(count, rows.step)
+    for first in range(min(len(rows), step)):
+        some = rows[first::step]
+        shift = some.start % count * len(columns)
         yield Part(
-            rows=range(some.start // beside, some[-1] // beside + 1, some.step // beside),
+            rows=range(some.start // count, some[-1] // count + 1, some.step // count),
             columns=range(columns.start + shift, columns.stop + shift),
         )
 

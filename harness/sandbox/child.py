@@ -1,4 +1,4 @@
-"""Starts child processes, sends them requests, enforces their limits, and ends them whatever they do."""
+"""Starts child processes, sends them requests, enforces their limits, and ends them with all their descendants."""
 
 import contextlib
 import os
@@ -49,7 +49,7 @@ _AUTOGROUP_SECONDS = 0.1
 
 
 class Children:
-    """All children of one judgement. Use as a context manager: no child outlives the context, whatever happens.
+    """All children of one judgement. Use it as a context manager: no child outlives the context.
 
     `memory_bytes` limits the resident memory of a child and its descendants together. Children that are not confined
     have the user's own permissions. `left_behind`: the names, by process id, of processes that outlived their child or
@@ -360,7 +360,7 @@ class Children:
         child.channel.close()
         if child.output >= 0:
             with contextlib.suppress(BlockingIOError):
-                # A pipe holds 64 KiB, so output beyond 1 MiB comes from a process that got away.
+                # A pipe holds 64 KiB, so output beyond 1 MiB comes from a process that left the child's session.
                 for _ in range(16):
                     child.printed = (child.printed + os.read(child.output, 1 << 16))[-_KEPT_OUTPUT:]
             self._selector.unregister(child.output)

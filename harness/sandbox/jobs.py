@@ -47,7 +47,7 @@ class Child:
     ended: bool = False
 
     def last_output(self) -> str:
-        """The end of the child's output as text, whatever bytes it has."""
+        """The end of the child's output as text; bytes that are not UTF-8 are replaced."""
         return strip_paths.harmless(bytes(self.printed).decode("utf-8", errors="replace")).strip()
 
 

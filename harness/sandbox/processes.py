@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One living process; `leader` is the id of the child that it belongs to, None if it got away from its child."""
+    """One living process; `leader` is the id of the child that it belongs to, None if it escaped from its child."""
 
     pid: int
     name: str

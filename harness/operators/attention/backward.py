@@ -285,7 +285,7 @@ class AttentionBackward(Operator, Recipes):
             q, k, v, o, lse, do = group
             delta, of_delta = self._deltas(o, do)
             # Some queries against all keys, then all queries against some keys.
-            some = self._beside(at)
+            some = self._queries_of(at)
             pairs = self._pairs(q[some], k, v, do[some], (lse[some], delta[some]), some, None)
             _, of_gradients = self._variances(pairs, q[some], k, v, do[some])
             common = np.square(pairs.weights @ k) * of_delta[some][:, None]
@@ -383,7 +383,7 @@ class AttentionBackward(Operator, Recipes):
         scale = dtype(self.scale)
         for places, at, (q, k, v, o, lse, do) in self._pieces(inputs, rows, dtype):
             delta = (o * do).sum(axis=1)
-            some = self._beside(at)
+            some = self._queries_of(at)
             pairs = self._pairs(q[some], k, v, do[some], (lse[some], delta[some]), some, None)
             dq = scale * (rounded(pairs.score_gradients) @ k)
             pairs = self._pairs(q, k[at], v[at], do, (lse, delta), None, at)
@@ -438,7 +438,7 @@ class AttentionBackward(Operator, Recipes):
         pairs = zip(arrays, columns, strict=True)
         return zip(*(array.reshape(self.kv_heads, -1, *some) for array, some in pairs), strict=True)
 
-    def _beside(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _queries_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The indices, within the group, of the queries whose dq shares a row with dk and dv of these positions."""
         return (positions[:, None] * self._group + np.arange(self._group)).reshape(-1)
 

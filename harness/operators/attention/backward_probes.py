@@ -165,12 +165,12 @@ class _Drawn:
         self, output: int, positions: range, head: int | None = None, columns: range | None = None
     ) -> Iterator[Part]:
         """The parts of one output at these positions and columns (None: all); dq is of `head` (None: the probe's)."""
-        beside, offset = self._beside(output)
+        count, offset = self._place(output)
         columns = range(self._head_dim) if columns is None else columns
         number = self._kv_head if output != _DQ else self._head if head is None else head
         start = number * self._sequence
         rows = range(start + positions.start, start + positions.stop, positions.step)
-        return parts_of_rows(rows, range(offset + columns.start, offset + columns.stop), beside)
+        return parts_of_rows(rows, range(offset + columns.start, offset + columns.stop), count)
 
     def _of_readers(self, positions: range) -> Iterator[Part]:
         """dq of all heads that read the keys, where a query weighs all keys alike and has output gradients.
@@ -195,12 +195,11 @@ class _Drawn:
         queries = range(self._head, self._head + 1) if heads is None else heads
         keys = range(self._kv_head, self._kv_head + 1)
         for output, exempt in ((_DQ, queries), (_DK, keys), (_DV, keys)):
-            beside, offset = self._beside(output)
-            count = self._heads if output == _DQ else self._heads // self._group
-            for some in around(exempt, count):
+            count, offset = self._place(output)
+            for some in around(exempt, self._heads if output == _DQ else self._heads // self._group):
                 rows = range(some.start * self._sequence, some.stop * self._sequence)
-                yield from parts_of_rows(rows, range(offset, offset + self._head_dim), beside)
+                yield from parts_of_rows(rows, range(offset, offset + self._head_dim), count)
 
-    def _beside(self, output: int) -> tuple[int, int]:
+    def _place(self, output: int) -> tuple[int, int]:
         """The number of an output's rows in one row of all outputs, and the first of their columns in that row."""
         return (self._group, 0) if output == _DQ else (1, (self._group + output - 1) * self._head_dim)

@@ -75,13 +75,14 @@ class Field:
 class Recipe:
     """One point of the space; recipe and seed determine the arrays.
 
-    Every query takes part in `picks` of the fields, drawn at random. To the fields' scores are added random scores
-    N(0, (logits e^(-logits_spread u))^2), u uniform in [0, 1) for each row and head. `distinct` keys (0: all) are
-    different; the others repeat them, and with `repeats_values` their values too. `channels` channels of the keys are
-    `channel_factor` times as large. Values are N(c, s^2), with different c of up to `offset` and s = e^(-spread u) in
-    each column; the values of each key are multiplied by e^(-key_spread u). A share `empty_columns` of the values'
-    columns is 0, as padding makes them, and so are a share `empty_keys` of the keys and the values of these keys. With
-    `empty_queries`, that share of the queries and a block of them are 0 (`inputs.empty_queries`).
+    - Scores: every query takes part in `picks` of the fields, drawn at random. Random scores N(0, (logits
+      e^(-logits_spread u))^2) are added, u uniform in [0, 1) for each row and head.
+    - Keys: `distinct` of them (0: all) are different. The others repeat these, with `repeats_values` also their values.
+      `channels` channels are `channel_factor` times as large.
+    - Values: N(c, s^2), with different c of up to `offset` and s = e^(-spread u) in each column. The values of each key
+      are multiplied by e^(-key_spread u).
+    - Zeros, as padding makes them: the share `empty_columns` of the values' columns, the share `empty_keys` of the keys
+      and their values, the share `empty_queries` of the queries and a block of queries (`inputs.empty_queries`).
     """
 
     fields: tuple[Field, ...] = ()

@@ -19,7 +19,7 @@ from harness.operators.rounding import drop_subnormal, relative_rounding
 from harness.operators.survey import block_sums, random_signs, root_mean_square
 
 _COLUMNS = 32
-# exp(-80) is negligible beside 1, but not subnormal: products of subnormal numbers take ten times as long.
+# exp(-80) is negligible next to 1, but not subnormal: products of subnormal numbers take ten times as long.
 _LEAST_SCORE = np.float32(-80)
 # A difference of float32 sums may be wrong by this share of the sums.
 _UNKNOWN = 1e-5

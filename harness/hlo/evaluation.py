@@ -118,8 +118,9 @@ class _Writer:
         self.main = _Frame([], None)
         self._kinds: dict[str, str] = {}
         self._texts: list[str] = []
-        # The places of floats that are all known to be -1, 0 or 1.
-        self._units = set[str]()
+        # The places of floats that are all known to be -1, 0 or 1; for a part of a tuple, the tuple's place and the
+        # part's number.
+        self._units: set[_Place | tuple[_Place, int]] = set()
 
     def module(self, root: str, kind: str) -> str:
         """The module's text; its entry's root is a copy of `root`."""
@@ -165,7 +166,10 @@ class _Writer:
                 raise NotEvaluated(f"{instruction.name} calls a computation that is not in the module")
             return self.place(called.root.name, _Frame(frame.lines, tuple(operands)))
         if opcode == "get-tuple-element":
-            return self._line(instruction, operands, frame)
+            place = self._line(instruction, operands, frame)
+            if (operands[0], instruction.number or 0) in self._units:
+                self._units.add(place)
+            return place
         self._check(instruction, operands)
         if instruction.target == "AllocateBuffer":
             return self._unset(instruction.shape, frame)
@@ -180,6 +184,8 @@ class _Writer:
         place = self._line(instruction, operands, frame)
         if self._makes_units(instruction, operands):
             self._units.add(place)
+        if opcode == "sort":
+            self._units.update((place, number) for number, each in enumerate(operands) if each in self._units)
         return place
 
     def _parameter(self, instruction: Instruction, frame: _Frame) -> _Place:

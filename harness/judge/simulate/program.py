@@ -94,8 +94,8 @@ class _Writer:
         self.users, self.kinds = kinds_of_users(schedule, machine)
         self.pushes = pushed_loads(schedule)
         # The numbers of the loads whose words are pushed to the scalar program.
-        loads = {id(load) for load in self.pushes.values() if load is not None}
-        self.loads = {load: number for number, load in enumerate(sorted(loads))}
+        loads = dict.fromkeys(id(load) for load in self.pushes.values() if load is not None)
+        self.loads = {load: number for number, load in enumerate(loads)}
         # In a program of several chips, cores raise each other's flags by number, even within one chip.
         self.meetings = {} if self.on_several_chips else meetings(schedule)
         self.exchanges = frozenset[int]() if self.on_several_chips else exchanges(schedule)

@@ -104,7 +104,7 @@ def _recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], trac
         for trace in traces
         for span in trace.spans
     )
-    ops = {span.name for span in spans if span.kind == "op"}
+    ops = dict.fromkeys(span.name for span in spans if span.kind == "op")
     return Timeline(
         chip=machine.chip,
         clock_hz=machine.clock_hz,

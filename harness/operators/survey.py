@@ -52,10 +52,12 @@ def random_signs(count: int, seed: int) -> NDArray[np.float64]:
     return np.random.default_rng((seed, count)).choice(np.array([-1.0, 1.0]), count)
 
 
-def drawn_columns(count: int, seed: int) -> NDArray[np.int64]:
-    """One random column of every 128, sorted; the columns depend only on the arguments."""
-    starts = np.arange(0, count, BLOCK)
-    return np.random.default_rng((seed, count, 1)).integers(starts, np.minimum(starts + BLOCK, count))
+def drawn_columns(count: int, seed: int, each: int = 1) -> NDArray[np.int64]:
+    """`each` random columns of every 128 (all if `each` is 128), sorted; they depend only on the arguments."""
+    random, starts = np.random.default_rng((seed, count, 1)), range(0, count, BLOCK)
+    sizes = [min(BLOCK, count - start) for start in starts]
+    drawn = (random.choice(size, min(each, size), replace=False) for size in sizes)
+    return np.sort(np.concatenate([start + some for start, some in zip(starts, drawn, strict=True)]))
 
 
 def block_sums(values: NDArray[Any], size: int) -> NDArray[Any]:

@@ -281,6 +281,20 @@ _OF_ONE_MODULE: dict[str, tuple[tuple[str, ...], ...]] = {
         # Without it, `conversions before sums` refuses every kernel.
         ("this CPU", "product_parts_in_whole_numbers", "def require_conversions(): pass", "conversions before sums"),
     ),
+    "judge/evaluate/interpret/as_written.py": (
+        (
+            "arithmetic as written",
+            "softmax_without_its_maximum",
+            "def jit_as_written(function, **options): return jax.jit(function, **options)",
+            "arithmetic of this CPU",
+        ),
+        (
+            "arithmetic of this CPU",
+            "softmax_without_its_maximum",
+            "def require_arithmetic_as_written(): pass",
+            "arithmetic as written",
+        ),
+    ),
     "judge/evaluate/interpret/chip_model.py": (
         # Without it, `this CPU` refuses every kernel.
         (

@@ -12,7 +12,7 @@ from jax._src import source_info_util
 
 import harness
 from harness.judge.evaluate import messages
-from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
+from harness.judge.evaluate.interpret import as_written, interpretation, reshaped, transfers
 from harness.judge.evaluate.interpret.left_memory import Left
 from harness.judge.evaluate.interpret.watched_run import Outcome, WatchedRun
 from harness.judge.evaluate.trace import (
@@ -374,7 +374,7 @@ def _interpreted_once(
     if run is None:
         steps = max(call.steps for call in traced.calls)
         parameters = interpretation.checking_parameters(traced.chip, steps, most_under_way)
-        run = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
+        run = as_written.jit_as_written(interpretation.runnable(traced.closed, parameters, traced.chip))
         _runs[request.shape, most_under_way] = run
     inputs = traced.problem.make_inputs(request.family, request.seed)
     # The run of the first family and the run at the full shape walk the steps backwards. All other runs draw the order

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from harness.judge.evaluate.draws import at_shape, mode_of
 from harness.judge.evaluate.interpret import over_mesh
+from harness.judge.evaluate.interpret.as_written import jit_as_written, require_arithmetic_as_written
 from harness.judge.evaluate.interpret.conversions import require_conversions
 from harness.judge.evaluate.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest
 from harness.judge.evaluate.trace import meshes
@@ -159,7 +160,8 @@ def _run_untouched(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArra
 def program(artifact: str) -> Callable[..., Any]:
     """The exported program, compiled on its first call for the CPU. Raises Rejected `unsound-cpu`."""
     require_conversions()
-    return jax.jit(jax.export.deserialize(bytearray(Path(artifact).read_bytes())).call)  # type: ignore[no-any-return]
+    require_arithmetic_as_written()
+    return jit_as_written(jax.export.deserialize(bytearray(Path(artifact).read_bytes())).call)
 
 
 def run(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:

@@ -26,6 +26,8 @@ _EVEN, _FAR = (1.0, 0.0), (1.0, 1.0)
 _COMPOSITE = (_EVEN, (10.0, 0.0), _EVEN, (50.0, 0.0), _FAR)
 # Means far from zero, and different in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
+# The most multiply-adds of a survey without Wd, each up to four times: a second on one core.
+_SURVEYED = 8 << 30
 # The number of hidden columns that are computed at a time.
 _COLUMNS = 1024
 
@@ -219,14 +221,16 @@ class SwiGLU(Operator, textures.Textured):
         return {name: answer(change) for name, change in hidden.items()}
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: the error of each row in deviations, by one column of every 128; with Wd, by checksums.
+        """`[tokens]`: the error of each row in deviations, by some columns of every 128; with Wd, by checksums.
 
-        Without Wd an output needs only its own column of the weights, and a row that is wrong over a tile's width is
-        wrong in one of these columns. With Wd every output needs all hidden values, which are computed as in `honest`.
+        Without Wd an output needs only its own column of the weights. So all columns are computed if that takes at most
+        `_SURVEYED` multiply-adds, otherwise as many of every 128 as that allows, and at least one. With Wd every output
+        needs all hidden values, which are computed as in `honest`.
         """
         rows = np.arange(self.tokens)
         if not self.down:
-            some = drawn_columns(self.hidden, seed)
+            one_of_each = 2 * self.tokens * self.model * -(-self.hidden // BLOCK)
+            some = drawn_columns(self.hidden, seed, max(1, min(BLOCK, _SURVEYED // one_of_each)))
             few = replace(self, hidden=len(some))
             part = (inputs[0], *(np.ascontiguousarray(weight[:, some]) for weight in inputs[1:]))
             error = outputs[0][:, some].astype(np.float64) - few.honest(part, rows)

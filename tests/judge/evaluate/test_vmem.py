@@ -42,7 +42,7 @@ def test_what_fits_is_not_refused_and_eight_rows_more_are(case: str) -> None:
     assert refusal(*vmem_cases.call(kernel, rows, **options), "v5e") == ""
     message = refusal(*vmem_cases.larger(case), "v5e")
     assert bool(message) == is_certain
-    assert not message or "expected at most 2.00" in message
+    assert not message or "to fit into 2.00 MiB of VMEM" in message
 
 
 @functools.cache

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from harness.hardware import Chip
 from harness.judge.evaluate.draws import unforeseen_number
 from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
+from harness.judge.evaluate.interpret.as_written import jit_as_written
 from harness.judge.evaluate.interpret.left_memory import Left
 from harness.judge.evaluate.interpret.watched_run import WatchedRun
 from harness.judge.evaluate.trace import meshes, program_codec
@@ -47,7 +48,7 @@ def _program(
         closed = program_codec.decode(Path(artifact).read_bytes())
     parameters = interpretation.checking_parameters(chip, 1, most_under_way)
     placements = list(meshes.placements(results, _mesh(chip)))
-    program = jax.jit(interpretation.runnable(closed, parameters, chip), out_shardings=placements)
+    program = jit_as_written(interpretation.runnable(closed, parameters, chip), out_shardings=placements)
     return program, tuple(reshaped.lines(closed.jaxpr))
 
 

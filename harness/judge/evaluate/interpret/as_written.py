@@ -1,0 +1,68 @@
+"""Compiles programs for the CPU without XLA's rewriting of arithmetic, and tests that XLA does not rewrite it.
+
+The algebraic simplifier of XLA for CPUs rewrites floating-point arithmetic in ways that the TPU's compiler does not,
+such as (x + a) - b to x + (a - b), log(exp(x)) to x, and exp(a) exp(b) to exp(a + b). With it, a kernel that overflows
+or rounds on a chip would be right on the CPU, and a kernel that rounds on purpose would be wrong.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from harness.sandbox.messages import Rejected
+
+# Both jaxlib 0.10.2 and 0.12.0 know this option, and leave out the pass wherever it would run.
+_OPTIONS = {"xla_disable_hlo_passes": "algsimp"}
+# Adding and subtracting this number rounds a float32 to a whole number.
+_ROUNDING = np.float32(1.5 * 2**23)
+_VALUES = np.array([0.3, 1.7, 60.0, 90.0], np.float32)
+
+
+def jit_as_written(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """The function, compiled on its first call for the CPU with its arithmetic as it is written."""
+    return jax.jit(function, compiler_options=_OPTIONS, **options)  # type: ignore[no-any-return]
+
+
+@cache
+def require_arithmetic_as_written() -> None:
+    """Raises Rejected `unsound-cpu` if XLA rewrites arithmetic for this CPU."""
+    if rewritten := rewritten_arithmetic(jit_as_written):
+        raise Rejected(
+            "correctness",
+            "unsound-cpu",
+            f"expected XLA on this CPU to compute what a program states, got {', '.join(rewritten)} in another way "
+            f"(jax {jax.__version__}): nothing can be checked here; use the JAX of requirements.lock",
+        )
+
+
+def rewritten_arithmetic(jit: Callable[[Callable[..., Any]], Callable[..., Any]]) -> list[str]:
+    """The expressions that programs compiled by `jit` compute in another way than they state."""
+    with np.errstate(all="ignore"):
+        expected = _expressions(_VALUES, np)
+    got = jit(lambda x: _expressions(x, jnp))(_VALUES)
+    return [name for name in expected if not _is_same(got[name], expected[name])]
+
+
+def _is_same(got: Any, expected: Any) -> bool:
+    """True if the numbers are about the same, and infinities and NaN are in the same places.
+
+    One may stand for the other, because a CPU that rounds a product and a sum in one step gets another one.
+    """
+    pair = (np.where(np.isfinite(values), values, np.nan) for values in (got, expected))
+    return np.allclose(*pair, rtol=1e-4, atol=0, equal_nan=True)  # type: ignore[arg-type]
+
+
+def _expressions(x: Any, module: Any) -> dict[str, Any]:
+    """Expressions of `x` that the simplifier would rewrite, by name; `module` is numpy or jax.numpy."""
+    large, exp = np.float32(2.0**124), module.exp
+    return {
+        "(x + a) - a": (x + _ROUNDING) - _ROUNDING,
+        "x a / a": x * large / large,
+        "x a b": x * large * (1 / large),
+        "log(exp(x))": module.log(exp(x)),
+        "exp(x) exp(-x)": exp(x) * exp(-x),
+    }

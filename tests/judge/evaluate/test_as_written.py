@@ -1,0 +1,31 @@
+"""Arithmetic on the CPU as a program states it, where XLA's simplifier would compute something else."""
+
+import jax
+import numpy as np
+import pytest
+
+from harness.judge.evaluate.interpret import as_written
+from harness.sandbox.messages import Rejected
+
+
+def test_the_simplifier_of_xla_rewrites_what_is_compiled_as_written() -> None:
+    # If the first list gets empty, XLA has mended itself, and the option may go.
+    assert as_written.rewritten_arithmetic(jax.jit) == [
+        "(x + a) - a",
+        "x a / a",
+        "x a b",
+        "log(exp(x))",
+        "exp(x) exp(-x)",
+    ]
+    assert as_written.rewritten_arithmetic(as_written.jit_as_written) == []
+
+
+def test_an_xla_that_rewrites_arithmetic_checks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(as_written, "jit_as_written", jax.jit)
+    with pytest.raises(Rejected, match="expected XLA on this CPU to compute what a program states, got "):
+        as_written.require_arithmetic_as_written.__wrapped__()
+
+
+def test_options_of_jit_are_kept() -> None:
+    doubled = as_written.jit_as_written(lambda x: x + x, donate_argnums=0)
+    assert np.asarray(doubled(np.ones(4, np.float32))).tolist() == [2.0] * 4

@@ -120,7 +120,9 @@ def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
     if evidence.simulation is not None and evidence.simulation.seconds is not None:
         yield from (Words(why, lead="time ") for why in evidence.simulation.unknown if why.startswith("assumed"))
     if report.hbm_bytes is None and evidence.trace is not None:
-        why = "the bytes depend on transfers by hand or on tables, and the simulation, which counts them, did not finish"
+        why = (
+            "the bytes depend on transfers by hand or on tables, and the simulation, which counts them, did not finish"
+        )
         if chip(report.chip).kind == "GPU":
             why = "on a GPU the kernel itself loads its blocks, and its loads are not counted"
         yield Words(why, lead="traffic unknown: ")

@@ -52,8 +52,8 @@ def _is_same(got: Any, expected: Any) -> bool:
 
     One may stand for the other, because a CPU that rounds a product and a sum in one step gets another one.
     """
-    pair = (np.where(np.isfinite(values), values, np.nan) for values in (got, expected))
-    return np.allclose(*pair, rtol=1e-4, atol=0, equal_nan=True)  # type: ignore[arg-type]
+    mine, stated = (np.where(np.isfinite(values), values, np.nan) for values in (got, expected))
+    return np.allclose(mine, stated, rtol=1e-4, atol=0, equal_nan=True)
 
 
 def _expressions(x: Any, module: Any) -> dict[str, Any]:

@@ -151,6 +151,9 @@ def compute_flops(m=8192, n=8192, k=8192):
 def get_tiling_meta(m=8192, n=8192, k=8192):
     """Grid, buffers and traffic: A is read once for every block of columns, B once for every block of rows."""
     grid = (m // BM, n // BN, k // BK)
+    # A block stays where it is until the next step needs another one.
+    a = 2 * m * k * (grid[1] if grid[2] > 1 else 1)
+    b = 2 * k * n * (grid[0] if grid[1] * grid[2] > 1 else 1)
     return {
         "grid": grid,
         "buffers": {
@@ -159,7 +162,7 @@ def get_tiling_meta(m=8192, n=8192, k=8192):
             "c": ((BM, BN), "bfloat16"),
             "acc": ((BM, BN), "float32"),
         },
-        "inputs": {"a": 2 * m * k * grid[1], "b": 2 * k * n * grid[0]},
+        "inputs": {"a": a, "b": b},
         "outputs": {"c": 2 * m * n},
     }
 #: quantized-matmul

@@ -96,7 +96,9 @@ def compute_flops(tokens=4096, model=4096, hidden=3584, down=False):
 def get_tiling_meta(tokens=4096, model=4096, hidden=3584):
     """Of gate and up: X is read once for every block of columns, the weights once for every block of rows."""
     grid = (tokens // BT, hidden // BH, model // BK)
-    weight = 2 * model * hidden * grid[0]
+    # A block stays where it is until the next step needs another one.
+    x = 2 * tokens * model * (grid[1] if grid[2] > 1 else 1)
+    weight = 2 * model * hidden * (grid[0] if grid[1] * grid[2] > 1 else 1)
     return {
         "grid": grid,
         "buffers": {
@@ -107,6 +109,6 @@ def get_tiling_meta(tokens=4096, model=4096, hidden=3584):
             "gate": ((BT, BH), "float32"),
             "up": ((BT, BH), "float32"),
         },
-        "inputs": {"x": 2 * tokens * model * grid[1], "w_gate": weight, "w_up": weight},
+        "inputs": {"x": x, "w_gate": weight, "w_up": weight},
         "outputs": {"y": 2 * tokens * hidden},
     }

@@ -1,4 +1,8 @@
-"""The process that checks results: it runs the CPU reference program, never kernel.py, and compares with float64."""
+"""The process that checks results: it runs the CPU reference program, never kernel.py, and compares with float64.
+
+The rows that are compared come from operators/blocks.py (`sampled_rows`); operators/tolerance.py decides how far they
+may be off.
+"""
 
 import pickle
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Compiles programs for the CPU without XLA's rewriting of arithmetic, and tests that XLA does not rewrite it.
+"""Compiles programs for the CPU with XLA's algebraic simplifier left out, and tests that nothing else rewrites them.
 
 The algebraic simplifier of XLA for CPUs rewrites floating-point arithmetic in ways that the TPU's compiler does not,
 such as (x + a) - b to x + (a - b), log(exp(x)) to x, and exp(a) exp(b) to exp(a + b). With it, a kernel that overflows

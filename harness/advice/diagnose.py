@@ -34,8 +34,8 @@ def hints(
     """The hints that the evidence supports, most promising first; for a failure, a single hint with its remedy.
 
     `previous` are earlier attempts, oldest first; only those with the same source of time and the same chip are used.
-    `ceilings` bound the gains: each is the simulated time ratio of the schedule on a machine on which one resource
-    costs less. `simulated` are edits with their simulated times: their gains replace bounds.
+    `ceilings` bound the gains: each is the simulated time ratio of the schedule if one resource costs less. `simulated`
+    are edits with their simulated times: their gains replace bounds.
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"

@@ -54,8 +54,8 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
             fitting = " or ".join(other.name for other in TPUS if other.mxus_per_core == slots)
             raise UsageError(
                 "other-chip",
-                f"expected a schedule for {chip.name}, whose cores have {chip.mxus_per_core} matrix units, got one for "
-                f"cores with {slots}, in {directory}; name the chip it was compiled for"
+                f"expected a schedule for {chip.name} ({chip.mxus_per_core} matrix units per core), got a schedule for "
+                f"{slots} per core in {directory}; name the chip it was compiled for"
                 f"{f', {fitting}' if fitting else ''}",
             )
     return dump

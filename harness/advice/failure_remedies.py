@@ -61,7 +61,7 @@ _BY_KIND = {
     "revisited-block": "order the grid so that all visits of an output block follow each other: put the summed axis "
     "last",
     "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names the data that the "
-    "kernel ignores, or that it reads although it should not",
+    "kernel wrongly ignores or wrongly reads",
     "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
     "not-interpretable": "write that operation in another way: what cannot be checked is not accepted",
     "unsound-cpu": "install the versions of requirements.lock, or run on another machine: kernel.py is not to blame",
@@ -72,8 +72,8 @@ _BY_KIND = {
     "forbidden-import": "remove the import or name that the sentence above states: no kernel needs such a module",
     "forged-result": "remove the code that writes files or answers in the judge's place; kernel_fn may only run "
     "the kernel",
-    "helper-name": "rename that file; if the name is refused only for the file's folder, from which Python imports "
-    "(such as the harness's), move the file to another folder, such as kernels/",
+    "helper-name": "rename that file; if only its folder is refused, because Python imports modules from it (such as "
+    "the harness's folder), move the file to another folder, such as kernels/",
     "interpret-mode": "remove interpret=...: the judge itself interprets the kernel",
     "judge-patched": "remove the assignment to an object of another module",
     "known-jax-bug": "rewrite the operation as the sentence above says, or judge the kernel with the other "
@@ -87,8 +87,8 @@ _BY_KIND = {
     "not-triton": "pass compiler_params=plgpu.CompilerParams(...) of jax.experimental.pallas.triton",
     "nothing-compared": "let the problem's probes compare at least one element",
     "platform-dependent": "write one program for all platforms; choose by a constant of kernel.py, not by the platform",
-    "program-differs": "leave JAX's rules and exports alone, and define no lowering; remove what depends on when or "
-    "how often kernel_fn is called: clocks, counters, state of a module",
+    "program-differs": "do not change JAX's rules or exports, and define no lowering; remove code that depends on when "
+    "or how often kernel_fn is called: clocks, counters, state of a module",
     "refused-option": "leave that option of CompilerParams out",
     "refused-primitive": "write that operation as its row in docs/SEMANTICS.md says",
     "settings-changed": "change no setting or hook of JAX, and no environment variable during the trace; if a package "
@@ -156,7 +156,7 @@ _HERE_AND_THERE = (
     "a few scattered elements are wrong: look for a property that only these elements have, such as a mask, a last "
     "block that the axis does not fill, equal values, or a wrong first value of a maximum or sum"
 )
-_IN_FLOAT32 = "keep in float32 the values that the sentence names, until they are used"
+_IN_FLOAT32 = "keep in float32, until they are used, the values that the message names"
 _AGAIN = "`ratchet.sh judge` checks again without recording"
 _NOT_FOR_THAT_SHAPE = (
     "; if the kernel is not made for that smaller shape, let kernel_fn raise an error there (assert which sizes it "

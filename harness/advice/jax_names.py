@@ -17,7 +17,7 @@ from pathlib import Path
 PALLAS, TPU = "jax.experimental.pallas", "jax.experimental.pallas.tpu"
 # The JAX of requirements.lock for each version of Python.
 SUPPORTED = {"3.11": "0.10.2", "3.12": "0.12.0.1"}
-# The least similarity of a name that is suggested: that of a name with one letter or underscore too few or too many.
+# The minimum similarity of a suggested name: that of a name with one letter or underscore too few or too many.
 # `gpu` and `tpu` are less similar.
 _NEAR = 0.75
 _LACKS = re.compile(
@@ -31,8 +31,8 @@ _LACKS = re.compile(
 class Names:
     """Names of one module that JAX has from release `first` (None: before 0.7.0) to release `last` (None: until now).
 
-    `gone` is the nearest release without the names, among those that were read. `instead` is the code to write in
-    their place, with `{name}` for the name, `{bare}` for the name without `TPU`.
+    `gone` is the nearest release without the names, among the releases that were read. `instead` is the code to write
+    in their place, with `{name}` for the name, `{bare}` for the name without `TPU`.
     """
 
     module: str

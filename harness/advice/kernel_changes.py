@@ -62,11 +62,11 @@ _NAMED = re.compile(rf"\d|%|\b(?:{'|'.join(map(re.escape, _WORDS))})", re.IGNORE
 
 
 def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
-    """The kinds of change from `old` to `new`, both whole texts of kernel.py; empty if nothing that counts changed.
+    """The kinds of change from `old` to `new`, both whole texts of kernel.py; empty if nothing relevant changed.
 
-    Comments, layout, docstrings and imports do not count. A change inside the declaration of a scratch buffer counts as
-    `scratch` alone. The heuristic looks at names, not at their meaning, so it may confuse two kinds. It serves hints to
-    people, never a verdict.
+    Comments, layout, docstrings and imports are not relevant. A change inside the declaration of a scratch buffer
+    counts as `scratch` alone. The heuristic looks at names, not at their meaning, so it may confuse two kinds. It
+    serves hints to people, never a verdict.
     """
     try:
         before, after = _take_apart(old), _take_apart(new)

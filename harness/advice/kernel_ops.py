@@ -1,6 +1,6 @@
 """The operations of a run: those of the kernel, and those that XLA put around the kernel, distinguished by name.
 
-People see a kernel without a name under the name of its function.
+A kernel without a name is shown under the name of its function.
 """
 
 import ast

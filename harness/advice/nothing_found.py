@@ -1,4 +1,4 @@
-"""The hint where no rule finds a change to try: what is known of the rest of the time, and which commands show more."""
+"""The hint if no rule finds a change to try: the time left above the roofline, and commands that show more."""
 
 from harness.advice.diagnose import observe
 from harness.advice.edits import NOTABLE_GAIN
@@ -13,10 +13,10 @@ _MOST_PARTS = 3
 
 
 def nothing_found(evidence: Evidence, *, is_tried: bool = False) -> tuple[Hint, ...]:
-    """The hint on the share of the time above the roofline and on what takes the time; it has no rule and no gain.
+    """The hint on the share of the time above the roofline and on the largest parts of the time; it has no gain.
 
-    It is empty for a failure, for a latency that is unknown or impossible, and for one measured on a CPU. The hint for
-    a suite has the share of each member. `is_tried` says that rules find changes, all of which were tried.
+    Empty for a failure, and for a latency that is unknown, impossible or measured on a CPU. The hint for a suite has
+    the share of each member. `is_tried`: rules find changes, but all of them were tried.
     """
     if evidence.failure is not None:
         return ()

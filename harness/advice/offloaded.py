@@ -36,7 +36,7 @@ def explain(evidence: Evidence, contest: Path) -> str:
 
 
 def is_the_reason(evidence: Evidence) -> bool:
-    """True if nothing failed, but the latency is unknown, among other reasons, because of the SparseCore."""
+    """True if nothing failed, and the SparseCore is one reason why the latency is unknown."""
     latency = evidence.latency
     if evidence.failure is not None or latency is None or latency.seconds is not None:
         return False

@@ -19,9 +19,9 @@ def report(evidence: Evidence, chip: Chip) -> Report:
     """All figures of `evidence` on `chip`. The report has no advice: `advise` gives it.
 
     Figures that need a latency are None without one; figures that need the traffic are None if it is unknown.
-    `gap_seconds` is the latency minus the largest of the compute-only, memory-only and link-only times. Even if it is
-    negative, the latency is impossible only if `impossible` says why. Raises ValueError if the evidence is for another
-    chip.
+    `gap_seconds` is the latency minus the largest of the compute-only, memory-only and link-only times. A negative gap
+    alone does not make the latency impossible: `impossible` has the reasons. Raises ValueError if the evidence is for
+    another chip.
     """
     if evidence.chip != chip.name:
         raise ValueError(f"expected evidence for {chip.name}, got evidence for {evidence.chip}")
@@ -122,9 +122,9 @@ def advise(
 ) -> tuple[Hint, ...]:
     """Hints on what to try next, most promising first; `previous` attempts and `simulated` edits refine them.
 
-    A suite uses neither: it gets the first hint of each member, under the member's name, ordered by weight times gain,
-    then by weight. A suggestion that several members share appears once, with the observation of the member that it
-    would help most.
+    A suite does not use them: it gets the first hint of each member, under the member's name, ordered by weight times
+    gain, then by weight. A suggestion that several members share appears once, with the observation of the member that
+    it would help most.
     """
     if not evidence.members:
         return diagnose.hints(evidence, report, previous, simulated=simulated)

@@ -1,4 +1,4 @@
-"""A schedule on a machine with one resource scaled (a what-if): the change of time shows how far this limits it."""
+"""A schedule on a machine with one resource scaled (a what-if): how much this resource limits the time."""
 
 from collections.abc import Mapping
 from dataclasses import replace

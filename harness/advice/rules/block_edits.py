@@ -13,7 +13,7 @@ SHORT_STEP_SECONDS = 1e-6
 
 
 def larger_key_block(seen: Observed) -> Edit | None:
-    """Attention's key/value block, four times or else twice as large; None without one, or if neither fits or helps."""
+    """The edit that makes attention's key/value block 4 or else 2 times as large; None if neither is possible."""
     if not seen.is_attention:
         return None
     key = seen.inputs[1]
@@ -51,7 +51,7 @@ def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
 
 
 def fetch_ahead(seen: Observed, names: str, observation: str) -> RuleCase:
-    """The case of transfers of the inputs `names` that should hide behind arithmetic, without a bound on the gain.
+    """The case of transfers of the inputs `names` that should overlap with arithmetic; it has no bound on the gain.
 
     A BlockSpec of pl.pallas_call takes one or two buffers; an input's BlockSpec of pltpu.emit_pipeline takes more (jax
     0.10.2).
@@ -83,7 +83,7 @@ def fetch_ahead(seen: Observed, names: str, observation: str) -> RuleCase:
 
 
 def walked_input(seen: Observed) -> tuple[Window, int] | None:
-    """The largest window of an input that the grid walks in blocks that can be halved, and the axis walked; or None.
+    """The largest input window that the grid walks in blocks that can be halved, and the axis; None without one.
 
     A block of one head cannot be halved. An array that the kernel copies by hand has no block.
     """

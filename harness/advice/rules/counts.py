@@ -68,10 +68,10 @@ def _bodies(seen: Observed, *names: str) -> int:
 
 
 def _of_bodies(seen: Observed, name: str, *others: str) -> int:
-    """The largest expected count of `name` in all unrolled bodies, whose number `others` show; 0 if unknown.
+    """The largest expected count of `name` in all unrolled bodies; `others` show the number of bodies. 0 if unknown.
 
-    A body works on every head of its blocks, and each head may need an operation of its own (for example a product,
-    where one softmax serves all heads). The count is unknown if the kernel copies an input by hand or takes its blocks
+    A body works on every head of its blocks, and each head may need a separate operation (for example a product, even
+    if one softmax serves all heads). The count is unknown if the kernel copies an input by hand or takes its blocks
     from places that a table gives: then no block shows how many heads or pages there are.
     """
     inputs = [window for call in seen.calls for window in call.windows if window.role == "input"]
@@ -131,10 +131,10 @@ def around(seen: Observed) -> RuleCase | None:
 
 
 def _is_kept_outside_the_grid(seen: Observed) -> bool:
-    """True if a call writes over an input that the caller keeps, and may leave parts of it as they were.
+    """True if a call overwrites an input that the caller keeps, and may leave parts of it unchanged.
 
-    It may leave parts unless the grid visits every block of each output. If an output is copied by hand, or a table
-    gives the places of its blocks, the written parts are unknown.
+    It may do so unless the grid visits every block of each output. If an output is copied by hand, or a table gives the
+    places of its blocks, the written parts are unknown.
     """
     outputs = [window for call in seen.calls for window in call.windows if window.role == "output"]
     is_whole = all(window.fetches is not None and window.fetches >= blocks(window) for window in outputs)
@@ -300,7 +300,7 @@ def staged_reductions(seen: Observed) -> RuleCase | None:
     if not 0 < expected < there:
         return None
     return RuleCase(
-        observation=f"{there} reductions in the kernel instead of at most {expected} (Mosaic): they are staged",
+        observation=f"{there} reductions in the kernel, at most {expected} expected (Mosaic): done in pieces",
         suggestion="reduce the whole block of scores once along one axis, for the maximum and for the sum"
         if seen.evidence.problem.operation == "attention"
         else "reduce the whole block once along one axis, instead of piece by piece",

@@ -28,9 +28,9 @@ def exposed_communication(seen: Observed) -> RuleCase | None:
     )
     if hidden > _NOTABLE_SHARE * busy:
         suggestion = (
-            f"{seconds(hidden)} of the transfers are hidden already. To hide more, make the parts smaller (the first "
-            "arrives sooner, and after the last less is left to compute), and while chips wait, do the work that needs "
-            "no transfer"
+            f"{seconds(hidden)} of the transfers are hidden already. To hide more, make the parts smaller: the first "
+            "part arrives sooner, and after the last part less is left to compute. While chips wait, do the work that "
+            "needs no transfer"
         )
     return RuleCase(
         observation=f"the chip that ends last waits {seconds(links.exposed_seconds)} for other chips, "

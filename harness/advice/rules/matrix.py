@@ -62,7 +62,10 @@ def wide_operands(seen: Observed) -> RuleCase | None:
 
 
 def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
-    """The line of the matmul with excess operations, actual / expected ones, the excess' share of slots; or None."""
+    """The line with too many matmul operations, their number / the expected number, and the excess as a share of slots.
+
+    None if no line has too many, or if operations cannot be assigned to a matmul.
+    """
     run = seen.run
     if run is None or not run.mxu_flops:
         return None
@@ -142,7 +145,7 @@ def half_filled(seen: Observed) -> RuleCase | None:
     # already, the excess is half of that.
     if executed and least and executed / least < 1 + 0.75 * (1 / filled - 1):
         return None
-    # Exponentials count the scores, and a masked score may have none: two forms of one kernel differ in `least`.
+    # Scores are counted by exponentials, and a masked score may have none: two forms of one kernel differ in `least`.
     useful = seen.evidence.problem.work.matmul_flops
     done = ""
     if executed and useful:

@@ -31,7 +31,7 @@ _MOST_OF_VMEM = 0.75
 
 @rule("re-reads", "constants", LEVERS, "raise the query block first: keys and values are read once per query block")
 def rereads(seen: Observed) -> RuleCase | None:
-    """Keys and values are read once per query block, far more often than needed: larger query blocks do so less often.
+    """Keys and values are read once per query block, far more often than needed: larger query blocks read them less.
 
     This is worth a try even if memory does not bind: with fewer query blocks there are fewer steps, and keys are pushed
     into the matrix unit as weights fewer times (BQ 128 -> 2048 brought 49 % on v5e, latency-bound at 25 % of the

@@ -36,7 +36,7 @@ _WAITS_NAMED = 3
     "pipeline bubbles come second among the causes of a gap: under 5% is excellent, over 10% a red flag",
 )
 def bubbles(seen: Observed) -> RuleCase | None:
-    """Cycles without an issue that are waits for units rather than for transfers."""
+    """Nothing is issued in many cycles, more because of waits for units than for transfers."""
     breakdown = seen.run.breakdown if seen.run else None
     if breakdown is None or breakdown.bubble_fraction < _EXCELLENT_BUBBLES:
         return None
@@ -63,8 +63,8 @@ def bubbles(seen: Observed) -> RuleCase | None:
     if turns:
         suggestion = (
             f"in a step, the loops of the body issue {turns:.1f}x as many bundles as the program has: let an iteration "
-            "hold more of the block or unroll the loop, so that there is more to issue while one result is waited for; "
-            "a larger block only adds iterations"
+            "handle more of the block, or unroll the loop, so that there is more to issue during the wait for a "
+            "result; a larger block only adds iterations"
         )
     if larger:
         suggestion = f"{raise_words(larger)}: a step then has more independent work to fill the waits"
@@ -251,7 +251,7 @@ def fill_and_drain(seen: Observed) -> RuleCase | None:
 
 
 def _both_ways(seen: Observed) -> tuple[str, tuple[Edit, ...]]:
-    """Advice to try a block of half and of twice the size, with both edits, or to cut blocks that are whole so far.
+    """Advice to try half and twice the size of a block, with both edits; or advice to split an input that is one block.
 
     "" if no input is a block that could be cut, because the call copies by hand.
     """

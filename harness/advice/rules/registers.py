@@ -8,7 +8,7 @@ from harness.units import count, decimal, percent, seconds
 
 # One spill or fill in twenty cycles: about as many as the load and store slots have room for next to real work.
 _SPILLS_PER_CYCLE = 0.05
-# A cliff, not a drift: four times the spills, and more than a handful.
+# A spill cliff: four times the spills, and 1000 more.
 _CLIFF_FACTOR, _CLIFF_SPILLS = 4, 1000
 # A vector register holds 8 x 128 values of 32 bits, and an operation of the vector unit works on one.
 _REGISTER_VALUES = 1024
@@ -99,7 +99,7 @@ def computed_scores(seen: Observed) -> float | None:
     """The ratio of computed to needed scores, counted by exponentials; None if unknown or not attention.
 
     A register of bfloat16 exponentials holds those of two registers of scores. Such registers are recognised by the
-    float32 results of the matrix unit: a line pops far more of them than there are exponentials.
+    float32 results of the matrix unit: a line pops far more results than there are exponentials.
     """
     needed = seen.evidence.problem.work.exponentials / seen.chip.cores / _REGISTER_VALUES
     made = sum(line.exponentials for line in seen.lines)

@@ -60,7 +60,7 @@ class RuleCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule: `says` is its sentence, `ceiling` the resource that a simulated what-if makes cheaper to bound the gain.
+    """A rule: `says` is its sentence. A simulated what-if that makes the resource `ceiling` cheaper bounds the gain.
 
     `keeps_traffic` marks a change that moves as many bytes as before, so that transfers take as long as before.
     """
@@ -77,7 +77,7 @@ class Rule:
 def rule(
     name: str, kind: Kind | None, source: str, says: str, *, ceiling: str = "", keeps_traffic: bool = False
 ) -> Callable[[Callable[[Observed], RuleCase | None]], Rule]:
-    """A decorator that turns a function that looks for a rule's case into the rule."""
+    """A decorator that makes a rule of a function; the function looks for a case of the rule."""
     return lambda look: Rule(
         name=name, says=says, source=source, kind=kind, look=look, ceiling=ceiling, keeps_traffic=keeps_traffic
     )

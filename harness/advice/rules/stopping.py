@@ -18,7 +18,7 @@ _LEAST_TRAFFIC = 1.10
 
 @rule("saturated", None, f"{GAP}; {SCALING_BOOK}", "within 10% of the roofline is fine")
 def saturated(seen: Observed) -> RuleCase | None:
-    """Useful matmul work alone fills the MXU: block sizes have nothing left to give."""
+    """Useful matmul work alone fills the MXU: other block sizes cannot save much."""
     util = seen.report.mxu_util
     if util is None or util < SATURATED_MXU:
         return None

@@ -9,8 +9,7 @@ from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import LineTime
 from harness.units import percent
 
-# A unit that uses more than this share of its issue slots is the one that the schedule waits for, dependencies
-# included.
+# A unit that uses more than this share of its issue slots is the one that the schedule waits for.
 _BINDING_SLOTS = 0.60
 # A schedule that issues bundles in this share of the cycles does not wait for memory.
 _DENSE_ISSUE = 0.80

@@ -1,1 +1,1 @@
-"""Profiles and programs without the ratchet: HLO, captures, XProf, a checklist of the machine and of a program."""
+"""Analyses that need no contest: HLO, captures, XProf, and checklists of the machine and of a user's program."""

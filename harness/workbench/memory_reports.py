@@ -11,11 +11,11 @@ from harness.units import decimal, percent
 from harness.workbench.profiles import memory_rules, modules
 from harness.workbench.tables import Field, Fields, table, table_of
 
-# Padding is named if it makes an allocation this many times as large.
+# Padding is reported if it makes an allocation this many times as large.
 _PADDED = 1.25
-# From this many queries and keys on, scores fill memory.
+# With at least this many queries and keys, attention scores fill the memory.
 _LONG = 1024
-# Frames of JAX itself do not say whose buffer it is.
+# Frames of JAX itself do not show which code of the user made a buffer.
 _OF_JAX = ("/jax/", "/jaxlib/")
 
 _LARGEST: Fields[ProgramAllocation] = (
@@ -34,10 +34,10 @@ _IN_KERNEL: Fields[ProgramAllocation] = (
 _REFUSED_REMEDY = {
     True: "see what the program needs: .lower(...).compile().memory_analysis(); then use a smaller batch, "
     "jax.checkpoint, or donate_argnums for arguments that are not needed afterwards",
-    False: "see what else the device holds: call jax.profiler.save_device_memory_profile just before, and give the "
+    False: "see what else is in device memory: call jax.profiler.save_device_memory_profile just before, and pass the "
     "file to `xprof memory`",
 }
-# Memories of kernels: they hold no tensor of the model.
+# Memory spaces that only kernels use: no tensor of the model is in them.
 _OF_KERNELS = ("vmem", "smem", "sflag", "cmem")
 _LIMIT = (
     "The limit is the kernel's own or the default: raise it with vmem_limit_bytes in pltpu.CompilerParams, or for all "
@@ -46,9 +46,9 @@ _LIMIT = (
 
 
 def read(path: Path) -> tuple[Table, ...] | None:
-    """The tables of an out-of-memory message or memory snapshot; None for a folder and an empty or other binary file.
+    """The tables of an out-of-memory message or memory snapshot; None for a folder, an empty or another binary file.
 
-    Raises RatchetError `bad-profile` for other text.
+    Raises RatchetError `bad-profile` for any other text.
     """
     if not path.is_file() or modules.is_module(path):
         return None
@@ -68,7 +68,7 @@ def read(path: Path) -> tuple[Table, ...] | None:
     if text and all(character.isprintable() or character.isspace() for character in text):
         raise RatchetError(
             "bad-profile",
-            f"{path}: expected a capture, a snapshot of memory, or a message that says how much memory was asked for, "
+            f"{path}: expected a capture, a memory snapshot, or an error message that states the requested memory, "
             f"got {len(text):,} characters of other text",
         )
     return None
@@ -91,13 +91,13 @@ def remedy(allocation: ProgramAllocation) -> str:
         and min(sizes[-2:]) >= _LONG
         and memory_rules.category_of_name(allocation.op_name) == memory_rules.ATTENTION
     ):
-        return "use a fused kernel: it keeps no scores of attention"
+        return "use a fused kernel: it stores no attention scores"
     if len(sizes) > 2 and sizes[-1] == sizes[-2] >= _LONG:
-        return "if these are scores of attention, use a fused kernel: it keeps none"
+        return "if these are attention scores, use a fused kernel: it stores none"
     if allocation.bytes > _PADDED * allocation.needed_bytes:
         return "avoid padding to tiles: let the last two dimensions be multiples of 8 and 128"
     if sizes and sizes[-1] >= memory_rules.VOCABULARY_ELEMENTS:
-        return "compute the loss in chunks of tokens: a dimension is as large as a vocabulary"
+        return "compute the loss in chunks of tokens: one dimension is as large as a vocabulary"
     if "jvp(" in allocation.op_name and "transpose(" not in allocation.op_name:
         return "use jax.checkpoint or a smaller batch: this array is kept for the backward pass"
     return ""
@@ -107,7 +107,7 @@ def _out_of_memory(full: OutOfMemory, name: str) -> Table:
     over = full.used_bytes - full.capacity_bytes
     space = full.space.upper()
     is_kernel = full.space in _OF_KERNELS
-    there_are = "that its limit allows" if full.is_limit else "that exist"
+    there_are = "that its limit allows" if full.is_limit else "of the device"
     notes = [
         f"The {'kernel' if is_kernel else 'program'} needs {decimal(full.used_bytes, 'B', 2)} of {space}, "
         f"{decimal(over, 'B', 2)} more than the {decimal(full.capacity_bytes, 'B', 2)} {there_are}."
@@ -118,9 +118,9 @@ def _out_of_memory(full: OutOfMemory, name: str) -> Table:
     named = sum(allocation.bytes for allocation in full.largest)
     if full.largest and named < full.used_bytes:
         notes.append(
-            f"The allocations below are {percent(named / full.used_bytes)} of this need; the compiler names no others."
+            f"The allocations below are {percent(named / full.used_bytes)} of this size; the compiler lists no others."
         )
-    fields, why = _IN_KERNEL if is_kernel else _LARGEST, " ".join((*notes, "The message names no allocation."))
+    fields, why = _IN_KERNEL if is_kernel else _LARGEST, " ".join((*notes, "The message lists no allocation."))
     title = f"what did not fit into {space}, according to {name}"
     return table_of("out_of_memory", title, "static", fields, full.largest, notes, why)
 
@@ -132,18 +132,18 @@ def _refused(asked: Refused, name: str) -> Table:
     row = (asked.bytes, asked.free_bytes, what, _REFUSED_REMEDY[asked.is_program])
     title = f"what did not fit into the device's memory, according to {name}"
     columns = "bytes=size;free_bytes=free;what;remedy=what to do!"
-    return table("refused", title, "static", columns, [row], [f"A{what[1:]} of {size} was to be allocated{free}."])
+    return table("refused", title, "static", columns, [row], [f"A{what[1:]} of {size} could not be allocated{free}."])
 
 
 def _snapshot(listed: tuple[Held, ...], name: str) -> Table:
     total = decimal(sum(buffer.bytes for buffer in listed), "B", 2)
-    notes = [f"{total} in all. A snapshot has no peak: it shows what was alive at that moment."]
+    notes = [f"{total} in all. A snapshot shows no peak, only the buffers that were alive at that moment."]
     rows = [(each.bytes, each.count, each.kind, each.device, _place(each)) for each in listed if each.bytes]
-    title, columns = f"what devices held when {name} was taken", "bytes=size;count;kind;device;place=asked for in!"
-    return table("held", title, "measured", columns, rows, notes, "nothing was alive")
+    title, columns = f"device memory when {name} was taken", "bytes=size;count;kind;device;place=allocated in!"
+    return table("held", title, "measured", columns, rows, notes, "no buffer was alive")
 
 
 def _place(buffer: Held) -> str:
-    """The innermost call that is not JAX's own (if all are, the innermost); "" if the snapshot has no calls."""
+    """The innermost call outside JAX, or the innermost of all if all are in JAX; "" if the snapshot has no calls."""
     callers = (call for call in buffer.calls if not any(part in call for part in _OF_JAX))
     return next(iter((*callers, *buffer.calls)), "")

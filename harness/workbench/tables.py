@@ -1,4 +1,4 @@
-"""Tables and their columns: all columns in one text, or each next to the function that gives its cell."""
+"""Tables and their columns: columns parsed from a text, or fields that pair a column with a function for its cell."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -26,9 +26,9 @@ _COLUMN = re.compile(r"(\w+)(?:=([^:!]*))?(?::([^!]*))?(!?)")
 
 
 def columns(text: str) -> tuple[Column, ...]:
-    """The columns in a text, separated by `;`: `name`, `name=title`, `name=title:unit`, `name:unit`.
+    """The columns in a text such as `name;name=title;name=title:unit;name:unit`.
 
-    Without a unit, the name's ending gives the unit; a `!` at the end marks a column that is printed in full.
+    If no unit is stated, the name's ending gives the unit. A column that ends in `!` is printed in full.
     """
     return tuple(map(_column, text.split(";")))
 
@@ -48,7 +48,7 @@ def _column(text: str) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[T]):
-    """A column, and the function that gives its cell for a thing."""
+    """A column, and the function that computes its cell from an object."""
 
     name: str
     title: str
@@ -87,9 +87,9 @@ def table(
     notes: Iterable[str] = (),
     why_empty: str = "",
 ) -> Table:
-    """A table of these rows; `of` is the columns, or a text for `columns`.
+    """A table of `rows`; `of` is its columns, or a text that `columns` parses.
 
-    `notes` are kept only if there are rows, `why_empty` only if there are none.
+    The table keeps `notes` only if it has rows, and `why_empty` only if it has none.
     """
     kept = tuple(map(tuple, rows))
     return Table(

@@ -1,4 +1,4 @@
-"""XProf's own pages over the runs of a log directory: on loopback or, on request, as xprof's launcher serves them."""
+"""XProf's pages on the runs of a log directory: served on loopback or, on request, by xprof's own launcher."""
 
 import contextlib
 import errno
@@ -17,10 +17,10 @@ HOST = "127.0.0.1"
 
 
 def bind_server(logdir: str, port: int) -> wsgi.Server:
-    """A server for `logdir` that listens on 127.0.0.1 alone; with `port` 0 the system chooses the port.
+    """A server for `logdir` that listens only on 127.0.0.1; if `port` is 0, the system chooses the port.
 
     xprof's own launcher would listen on all interfaces, and also open a gRPC port. Raises RatchetError `port-in-use` or
-    `no-port`, and `no-log-directory` if `logdir` is on another machine and cannot be reached.
+    `no-port`; `no-log-directory` if `logdir` is remote and cannot be reached.
     """
     _expect_free(port)
     try:
@@ -30,8 +30,8 @@ def bind_server(logdir: str, port: int) -> wsgi.Server:
         raise RatchetError(
             "no-log-directory", f"expected to read {logdir}, got: {error}. Check the network, the name and the login"
         ) from error
-    # What xprof 2.24's own launcher sets. The capture button stays: it asks a program that called
-    # jax.profiler.start_server for a capture, and writes it to `logdir`.
+    # xprof 2.24's own launcher sets these, too. The capture button stays visible: it requests a capture from a program
+    # that called jax.profiler.start_server, and writes the capture to `logdir`.
     context.hide_capture_profile_button, context.enable_tab_name_label, context.src_prefix = False, False, None
     pages = server.make_wsgi_app(server.ProfilePluginLoader().load(context))
     listening = wsgi.Server((HOST, port), pages)
@@ -40,7 +40,7 @@ def bind_server(logdir: str, port: int) -> wsgi.Server:
 
 
 def _expect_free(port: int) -> None:
-    """Raises RatchetError if the port is taken: cheroot 11 would leave a socket behind and hide the error's number."""
+    """Raises RatchetError if the port is in use: cheroot 11 would leak a socket and hide the error number."""
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -57,8 +57,8 @@ def _expect_free(port: int) -> None:
 
 @contextlib.contextmanager
 def until_stopped() -> Iterator[None]:
-    """Ends the body of the `with` at Ctrl-C or SIGTERM without an error."""
-    # Ctrl-C needs a handler too: a process that a script starts in the background begins with Ctrl-C ignored.
+    """Ends the body of the `with` without an error on Ctrl-C or SIGTERM."""
+    # Ctrl-C needs a handler too: a script's background processes start with SIGINT ignored.
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
@@ -70,7 +70,7 @@ def until_stopped() -> Iterator[None]:
 
 
 def run_as_xprof_does(arguments: list[str]) -> int:
-    """The exit code of xprof's own launcher with `arguments`; it listens on all interfaces.
+    """The exit code of xprof's own launcher, run with `arguments`. The launcher listens on all interfaces.
 
     Raises RatchetError `xprof-refused`.
     """

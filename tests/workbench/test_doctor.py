@@ -220,7 +220,7 @@ TRACED = {
     "truth": ("return x if x.sum() > 0 else -x", "jnp.where or jax.lax.cond", "TracerBoolConversionError"),
     "mask": ("return x[x > 0]", "keep the size", "NonConcreteBooleanIndexError"),
     "index": ("return [1, 2, 3][x.sum().astype(int)]", "jax.lax.fori_loop", "TracerIntegerConversionError"),
-    "numpy": ("return np.sin(x)", "the function of jax.numpy", "TracerArrayConversionError"),
+    "numpy": ("return np.sin(x)", "call the jax.numpy function", "TracerArrayConversionError"),
     "shape": ("return float(x.sum())", "static_argnums, take sizes from x.shape", "ConcretizationTypeError"),
 }
 
@@ -382,7 +382,7 @@ def test_what_cannot_be_traced_is_told_in_plain_words(name: str, tmp_path: Path)
 def test_the_command_prints_the_sentence_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", f"{EXAMPLE}:traced", "--quiet"]) == 4
     sentence = capsys.readouterr().err
-    assert "in chosen: `return x if x.sum() > 0 else -x`: Python asks whether a traced value is true" in sentence
+    assert "in chosen: `return x if x.sum() > 0 else -x`: a traced value is used as a condition" in sentence
     assert "[TracerBoolConversionError] [jax-error]" in sentence
     assert "Traceback" not in sentence
     assert len(sentence.splitlines()) < 4
@@ -391,7 +391,7 @@ def test_the_command_prints_the_sentence_and_no_traceback(capsys: pytest.Capture
 def test_errors_that_are_none_of_jax_are_left_as_they_are() -> None:
     assert jax_errors.translate("ValueError: bad weather", "Traceback ...", "x.py") == ""
     donated = jax_errors.translate("RuntimeError: Array has been deleted with shape=float32[4].", "", "x.py")
-    assert donated.startswith("x.py: an array is used after it was donated")
+    assert donated.startswith("x.py: an array is used after it was deleted")
     assert donated.endswith("[RuntimeError]")
 
 

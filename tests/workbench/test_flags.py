@@ -178,8 +178,8 @@ PUT = 'os.putenv("LIBTPU_INIT_ARGS", "--xla_a=1")'
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (f"{PUT}\nimport jax", "JAX sets LIBTPU_INIT_ARGS again when it is imported, from os.environ"),
-        (f"def main():\n    {PUT}\nmain()\nfrom jax import numpy", "JAX sets LIBTPU_INIT_ARGS again"),
+        (f"{PUT}\nimport jax", "the import of JAX sets LIBTPU_INIT_ARGS again from os.environ"),
+        (f"def main():\n    {PUT}\nmain()\nfrom jax import numpy", "the import of JAX sets LIBTPU_INIT_ARGS again"),
         (f"import jax\n{PUT}", ""),
         ('import jax\nos.putenv("JAX_PLATFORMS", "cpu")', "JAX reads os.environ"),
         ('os.putenv("XLA_FLAGS", "--xla_a=1")\nimport jax', ""),
@@ -239,10 +239,13 @@ def test_options_of_jax_in_a_program_are_its_variables() -> None:
 @pytest.mark.parametrize(
     ("text", "words_said"),
     [
-        ("export XLA_FLAGS=$(cat flags.txt)", "line 1: the output of a command in XLA_FLAGS"),
-        ('export XLA_FLAGS="$ELSEWHERE --xla_a=1"', "line 1: $ELSEWHERE, which is not set here, in XLA_FLAGS"),
-        ("python train.py --xla_tpu_x=1", "line 1: --xla_tpu_x=1 stands on a command line"),
-        ('echo ok\nexport XLA_FLAGS="--xla_a=1', "line 2: quotes that do not close"),
+        ("export XLA_FLAGS=$(cat flags.txt)", "line 1: the value of XLA_FLAGS is not known: it contains the output"),
+        (
+            'export XLA_FLAGS="$ELSEWHERE --xla_a=1"',
+            "line 1: the value of XLA_FLAGS is not known: it contains $ELSEWHERE",
+        ),
+        ("python train.py --xla_tpu_x=1", "line 1: --xla_tpu_x=1 is an argument of a command"),
+        ('echo ok\nexport XLA_FLAGS="--xla_a=1', "line 2: a quote is not closed"),
         ('import os\nos.environ["XLA_FLAGS"] = flags()', "line 2: XLA_FLAGS is computed: flags()"),
     ],
 )

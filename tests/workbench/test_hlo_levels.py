@@ -87,7 +87,7 @@ def test_what_is_wrong_with_a_function_is_one_sentence(program: Path, capsys: py
         ((f"{program}:nothing",), "callable there: alone, step [no-function]"),
         (
             (f"{program}:step", "--arg", "zz[1]"),
-            "expected --arg such as f32[8,128], got 'zz[1]': zz is no type that JAX knows [bad-argument]",
+            "expected --arg such as f32[8,128], got 'zz[1]': JAX has no type zz [bad-argument]",
         ),
         (("f32[3,5]", "--arg", "f32[1]"), "--arg is for a function"),
     ):

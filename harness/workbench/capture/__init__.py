@@ -1,1 +1,1 @@
-"""Captures of a contest's kernel, of some calls or in an endless loop; runs and compilations of a user's program."""
+"""Captures of a contest's kernel (of some calls, or in an endless loop), and runs or compilations of user programs."""

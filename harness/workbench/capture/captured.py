@@ -27,7 +27,7 @@ from harness.workbench.capture.messages import (
 
 
 def capture(request: CaptureRequest) -> CaptureReply:
-    """The profile's path and the times of the profiled calls; also writes the text of the compiled module."""
+    """The path of the profile and the times of the profiled calls. Also writes the compiled module's text."""
     call, text = _warm(request.subject)
     host_seconds: list[float] = []
 
@@ -47,13 +47,13 @@ def capture(request: CaptureRequest) -> CaptureReply:
     )
 
 
-# The folder of the captured steps, and the exception that ended the endless program.
+# `_captured` gets the folder of the captured steps, `_failed` the exception that ended the endless program.
 _captured: Future[Path] = Future()
 _failed: Future[Path] = Future()
 
 
 def serve(request: ServeRequest) -> ServeReply:
-    """The device and the time of one call; starts JAX's profiler server, on all interfaces, and the endless program."""
+    """The device and the time of one call. Starts JAX's profiler server (on all interfaces) and the endless program."""
     call, _ = _warm(request.subject)
     began = time.perf_counter()
     call()
@@ -79,13 +79,13 @@ def _call_endlessly(call: Callable[[], None], window: StepsWindow | None) -> Non
             _captured.set_result(profiling.trace(calls, directory, window.session, window.mode, is_annotated=True))
         for step in steps:
             annotate(step)
-    # `watch` raises the exception again, in the thread that answers requests.
+    # `watch`, in the thread that answers requests, raises the exception again.
     except Exception as error:  # noqa: BLE001
         _failed.set_exception(error)
 
 
 def watch(request: WatchRequest) -> Done:
-    """With `window`, the folder of the captured steps, once it exists; otherwise waits until the program fails.
+    """The folder of the captured steps, once it exists, if the request has a `window`; else waits for a failure.
 
     Raises the exception that ended the program.
     """
@@ -98,7 +98,7 @@ def watch(request: WatchRequest) -> Done:
 
 
 def _warm(subject: CaptureSubject) -> tuple[Callable[[], None], str]:
-    """A function that calls the compiled, warmed-up program and waits for the result; and the program's HLO text."""
+    """A function that calls the compiled, warmed-up program and waits for its result, and the program's HLO text."""
     problem: Problem = pickle.loads(Path(subject.problem).read_bytes())
     if subject.reduced is not None:
         problem = next(itertools.islice(problem.reduced(), subject.reduced, None))

@@ -1,4 +1,4 @@
-"""A kernel captured alone: a child process, confined unless it needs a device, runs its program under a profiler."""
+"""Captures of a kernel alone: a child process runs its program under a profiler, confined unless it needs a device."""
 
 import secrets
 import shutil
@@ -47,7 +47,7 @@ class CapturedKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The exported program on disk, the dialogue with its processes, and a title: the problem in the size that runs."""
+    """The exported program on disk, the dialogue with its processes, and a title: the problem at the size that runs."""
 
     kernel: CapturedKernel
     dialogue: Dialogue
@@ -56,10 +56,10 @@ class Exported:
     title: str
 
     def start(self, name: str, module: str, *, is_confined: bool = True) -> Child:
-        """A child for the device, in a folder of its own; on a CPU it is confined, if `is_confined`."""
+        """A child process for the device, in a new folder `name`; on a CPU it is confined if `is_confined` is True."""
         directory = self.scratch / name
         directory.mkdir()
-        # A device's driver needs more files than can be listed, and a server needs sockets.
+        # A confined process could not use a device, whose driver needs too many files to list, or a server's sockets.
         is_out_of_reach = is_confined and self.kernel.source != "measured"
         confinement = Confinement(readable=(str(self.scratch),), writable=(str(self.kernel.profiles),))
         variables = environment.measuring(self.kernel.device)
@@ -69,10 +69,10 @@ class Exported:
 
 
 def capture(program: Exported, *, label: str, mode: TraceMode, calls: int) -> tuple[CaptureReply, Path]:
-    """One capture of `calls` calls: the child's reply, and the file of the HLO.
+    """The child's reply after capturing `calls` calls, and the file with the HLO.
 
     Writes `profile_data/plugins/profile/<label>-<8 hex digits>/` of the contest, and the HLO text next to `plugins`:
-    kernel.hlo.txt, for the CPU reference program kernel.cpu.hlo.txt. If the child fails, removes the capture and raises
+    kernel.cpu.hlo.txt on a CPU, kernel.hlo.txt on a device. If the child fails, removes the capture and raises
     RatchetError with the kind of the failure.
     """
     kernel = program.kernel

@@ -1,4 +1,4 @@
-"""Messages to and from the processes that capture a kernel, or that run or compile a user's program."""
+"""Messages to and from two kinds of processes: some capture a kernel, others run or compile a user's program."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,10 @@ from harness.sandbox.profiles import TraceMode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSubject:
-    """The exported program, and the pickled problem for its inputs; `reduced` numbers a smaller shape (None: full)."""
+    """The exported program, and the pickled problem that draws its inputs.
+
+    `reduced` is the index of a smaller shape; None stands for the full shape.
+    """
 
     artifact: str
     problem: str
@@ -19,7 +22,7 @@ class CaptureSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRequest:
-    """Profile `calls` calls as `session` of `profile_directory`; write the compiled HLO to `hlo_text`."""
+    """Profile this number of `calls` as `session` of `profile_directory`; write the compiled HLO to `hlo_text`."""
 
     subject: CaptureSubject
     calls: int
@@ -31,7 +34,7 @@ class CaptureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureReply:
-    """The profile, and seconds of each call on the host and, if the profile states them, on the device."""
+    """The profile, the seconds of each call on the host, and those on the device if the profile states them."""
 
     profile: str
     device_kind: str
@@ -52,7 +55,7 @@ class StepsWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeRequest:
-    """Run the program endlessly with JAX's profiler server on `port`; capture the steps of `window`, if it is given."""
+    """Run the program endlessly with JAX's profiler server on `port`; capture the steps of `window`, if any."""
 
     subject: CaptureSubject
     port: int
@@ -61,7 +64,7 @@ class ServeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeReply:
-    """The program runs and the server listens; one call takes `call_seconds` by the host's clock."""
+    """The program runs and the server listens. One call takes `call_seconds` of the host's clock."""
 
     device_kind: str
     call_seconds: float
@@ -69,9 +72,9 @@ class ServeReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """Answer when the served program has failed; it ends in no other way.
+    """Answer when the served program has failed; the program never ends otherwise.
 
-    With `window`, answer with the capture's folder as soon as the steps of the window are captured.
+    If `window` is True, answer with the capture's folder as soon as the window's steps are captured.
     """
 
     window: bool = False
@@ -87,7 +90,7 @@ class ContinuousRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequest:
-    """Wait `wait_seconds`, then have a snapshot written to the empty folder `directory`."""
+    """Wait `wait_seconds`, then make the profiler at `address` write a snapshot to the empty folder `directory`."""
 
     address: str
     wait_seconds: float
@@ -96,7 +99,7 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotReply:
-    """The files that appeared: none if the profiler at the address keeps no history."""
+    """The files of the snapshot; none if the profiler at the address keeps no history."""
 
     files: tuple[str, ...]
 
@@ -105,11 +108,13 @@ class SnapshotReply:
 class LowerRequest:
     """Trace, lower and compile `function` of the file `path` for `arguments` such as `f32[8,128]`.
 
-    The device is one of the TPU `topology` (None: the device that JAX finds); if the function asks for its device, the
-    answer is `chip`. With a `mesh` (axes with their sizes) the function is compiled for all devices of the topology, in
-    the order of their numbers; a dimension `512@x` of an argument is split over the axis x. The texts go to `jaxpr`,
-    `stablehlo` and `hlo` in the folder `scratch`, the executable to the folder `dumps` if one is given; `directory` is
-    the user's working directory.
+    - `topology`: the function is compiled for one device of this TPU topology; if None, for the device that JAX finds.
+    - `chip`: the device that the function sees if it asks JAX for its device.
+    - `mesh`: axes and sizes. The function is compiled for all devices of the topology, in the order of their numbers.
+      A dimension `512@x` of an argument is split over the axis x.
+    - `scratch`: the folder for the texts `jaxpr`, `stablehlo` and `hlo`.
+    - `dumps`: the folder for the executable; "" writes none.
+    - `directory`: the user's working directory.
     """
 
     path: str
@@ -125,20 +130,20 @@ class LowerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerReply:
-    """The texts are written; `compiled_for` names the device, with a mesh also the number of devices."""
+    """The texts are written. `compiled_for` names the device and, for a mesh, the number of devices."""
 
     compiled_for: str
 
 
-# Names the folder with the profile of a program's second call, and the annotation around that call.
+# The name of two things: the folder with the profile of a program's second call, and the annotation of that call.
 SECOND_CALL = "second-call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRequest:
-    """Run `path`: its `function` twice, without arguments; if `function` is empty, the file once, as a main program.
+    """Call `function` of the file `path` twice, without arguments; if it is empty, run the file once as a main program.
 
-    `home` and `directory` are the user's home and working directory; dumps go to the folder `scratch`.
+    `home` and `directory` are the user's home and working directory. Dumps go to the folder `scratch`.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""The matrix products in a module's StableHLO: their sizes and types, and which operands are weights."""
+"""The matrix products in a module's StableHLO: sizes, types, and the operands that are weights."""
 
 import math
 import re
@@ -13,13 +13,13 @@ from harness.workbench.profiles.memory_rules import PARAMETERS, category_of_name
 _DOT = re.compile(
     r"stablehlo\.dot_general (%[\w#]+), (%[\w#]+)([^:\n]*): \(tensor<([^>]*)>, tensor<([^>]*)>\) -> tensor<([^>]*)>"
 )
-# A product refers to its place in the text's table of places: `loc(#loc12)`.
+# A product refers to an entry in the text's table of source locations: `loc(#loc12)`.
 _PLACE = re.compile(r"loc\((#loc\d*)\)$")
 _PLACES = re.compile(r'^(#loc\d*) = loc\((?:"([^"]*)"|\w+)?', re.MULTILINE)
 _PRECISION = re.compile(r"precision = \[([\w, ]+)\]")
 _FUNCTION = re.compile(r"func\.func (?:\w+ )?@(\w+)\(")
 _ARGUMENT = re.compile(r'(%arg\d+): tensor<(?:\d+x)*(\w+)>(?:[^%]*?loc\("([^"]*)"\))?')
-# Operations whose result has the values of the operand, or some of them, in another form or type.
+# Operations that return some or all values of their operand in another shape or type.
 _SAME = re.compile(
     r"(%[\w#]+) = stablehlo\.(?:convert|transpose|reshape|broadcast_in_dim|slice|dynamic_slice) (%[\w#]+)"
 )
@@ -27,7 +27,7 @@ _CALL = re.compile(r"(%\w+)(?::\d+)? = (?:func\.)?call @(\w+)\(([^)]*)\)")
 _NEXT = re.compile(r"^\s*stablehlo\.return (.*) :")
 _LOOP = re.compile(r"(%iterArg\w*) = (%[\w#]+)")
 _RETURN = re.compile(r"^\s*(?:func\.)?return (%[\w#]+) :")
-# Values are followed through nested calls this deep; values in deeper calls are not known.
+# Arguments are followed through at most this many levels of nested calls.
 _DEEP = 4
 
 
@@ -40,7 +40,7 @@ class _Argument:
 
 
 def dots(module: str, text: str) -> Iterator[Dots]:
-    """The matrix products of a module; equal products are counted together."""
+    """The matrix products of a module; equal products are one entry with a count."""
     products = list(_products(module, text))
     weights = {argument for of, *operands in products for argument in _weights(of, *operands)}
     kinds: Counter[Dots] = Counter()
@@ -59,7 +59,7 @@ def _weights(of: Dots, left: _Argument | None, right: _Argument | None) -> Itera
 
 
 def _products(module: str, text: str) -> Iterator[tuple[Dots, _Argument | None, _Argument | None]]:
-    """Each matrix product, and the program's argument behind each operand (None: the operand is computed)."""
+    """Each matrix product, and for both operands the program's argument that they come from (None: computed)."""
     places, stored, function = dict(_PLACES.findall(text)), _argument_values(text), ""
     for line in text.splitlines():
         if match := _FUNCTION.search(line):
@@ -86,7 +86,7 @@ def _products(module: str, text: str) -> Iterator[tuple[Dots, _Argument | None, 
 
 
 def _argument_values(text: str) -> dict[tuple[str, str], _Argument]:
-    """The program's arguments, by the function and the value that hold them; followed through calls and loops."""
+    """The program's arguments by (function, name of a value there); followed through calls and loops."""
     arguments: dict[tuple[str, str], _Argument] = {}
     results: dict[str, str] = {}
     parameters: dict[str, list[str]] = {}
@@ -112,7 +112,7 @@ def _argument_values(text: str) -> dict[tuple[str, str], _Argument]:
             elif "stablehlo.while" in line:
                 loops.append(_LOOP.findall(line))
             elif loops and (match := _NEXT.match(line)) and len(match[1].split(", ")) == len(loops[-1]):
-                # A value that a loop changes is no argument any more.
+                # A value that the loop changes is no longer the argument.
                 for (inner, value), after in zip(loops.pop(), match[1].split(", "), strict=True):
                     if inner == after:
                         _follow(arguments, (function, value), (function, inner))
@@ -127,7 +127,7 @@ def _follow(arguments: dict[tuple[str, str], _Argument], value: tuple[str, str],
 
 
 def _sizes(attributes: str, left: str, right: str) -> tuple[int, int, int, int]:
-    """Batch, rows, summed length and columns of a product; zeros if a size is not a number."""
+    """Batch, rows, summed length and columns of a product; all are 0 if a size is not a number."""
     sides = [[int(size) for size in shape.split("x")[:-1] if size.isdecimal()] for shape in (left, right)]
     if any(len(sizes) != shape.count("x") for sizes, shape in zip(sides, (left, right), strict=True)):
         return 0, 0, 0, 0
@@ -141,7 +141,7 @@ def _sizes(attributes: str, left: str, right: str) -> tuple[int, int, int, int]:
 
 
 def _dimensions(attributes: str, name: str) -> tuple[list[int], list[int]]:
-    """The dimensions of the left and right operand that an attribute of a product lists."""
+    """The dimensions of the left and of the right operand in the attribute `name` of a product."""
     match = re.search(rf"{name} = \[([\d, ]*)\] x \[([\d, ]*)\]", attributes)
     left, right = (list(map(int, re.findall(r"\d+", side))) for side in (match.groups() if match else ("", "")))
     return left, right

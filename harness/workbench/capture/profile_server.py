@@ -1,4 +1,4 @@
-"""A kernel that runs endlessly under JAX's profiler server: for captures from XProf's page, and for snapshots."""
+"""A kernel that runs endlessly under JAX's profiler server, for captures from XProf's page and for snapshots."""
 
 import shutil
 import socket
@@ -25,7 +25,7 @@ from harness.workbench.capture.messages import (
 from harness.workbench.profiles.places import RUNS
 
 _START_SECONDS = 300.0
-# A snapshot is written from memory; most of this time is for a slow disk.
+# Only a slow disk needs most of this time: a snapshot is written from memory.
 _SNAPSHOT_SECONDS = 120.0
 
 
@@ -39,7 +39,7 @@ class Served:
     address: str
 
     def wait(self) -> None:
-        """Waits until Ctrl-C, or until the program fails: then it raises RatchetError with the failure."""
+        """Waits until Ctrl-C or until the program fails. Raises RatchetError with the failure."""
         self._watch(WatchRequest())
 
     def capture_folder(self) -> Path:
@@ -54,9 +54,9 @@ class Served:
 def serving(program: Exported, port: int, window: StepsWindow | None = None) -> Iterator[Served]:
     """The program, running endlessly while JAX's profiler server listens on `port`; both end with `program`'s context.
 
-    The steps of `window` are captured while the program runs. jax (0.10 to 0.12) always binds that server to all
-    interfaces. The child needs sockets, so it is not confined; it runs the exported program, never kernel.py. Raises
-    RatchetError `port-in-use`.
+    The steps of `window` are captured while the program runs. jax (0.10 to 0.12) always binds its profiler server to
+    all interfaces. The child process needs sockets, so it is not confined; it runs the exported program, never
+    kernel.py. Raises RatchetError `port-in-use`.
     """
     require_free(port)
     child = program.start("served", "harness.workbench.capture.captured", is_confined=False)
@@ -68,9 +68,10 @@ def serving(program: Exported, port: int, window: StepsWindow | None = None) -> 
 def snapshots(
     served: Served, count: int, every_seconds: float, session: Callable[[int], str]
 ) -> Iterator[tuple[Path, ...]]:
-    """`count` snapshots of the kernel's last runs, one every `every_seconds`: the files of each below profile_data.
+    """The files of `count` snapshots of the kernel's latest runs, taken every `every_seconds`.
 
-    `session(i)` names the run of snapshot i. Raises RatchetError `no-snapshot` if the profiler writes none.
+    The files of snapshot i are in the run `session(i)` below profile_data. Raises RatchetError `no-snapshot` if the
+    profiler writes no snapshot.
     """
     program, dialogue = served.program, served.program.dialogue
     child = program.start("snapshots", "harness.workbench.capture.snapshots", is_confined=False)
@@ -83,23 +84,22 @@ def snapshots(
         if not files:
             raise RatchetError(
                 "no-snapshot",
-                f"continuous profiling ran on the {served.reply.device_kind}, but its profiler wrote no snapshot: "
-                "snapshots come from a history that a TPU's profiler keeps and a CPU's does not; use ratchet.sh "
-                "profile, which captures calls",
+                f"expected a snapshot from the profiler of the {served.reply.device_kind}, got none: only a TPU's "
+                "profiler keeps the history that snapshots come from; use ratchet.sh profile, which captures calls",
             )
         yield _keep(files, program.kernel.profiles / RUNS / session(number))
     dialogue.ask(child, "continuous", ContinuousRequest(address=served.address, is_on=False), Done, _SNAPSHOT_SECONDS)
 
 
 def require_free(port: int) -> None:
-    """Raises RatchetError `port-in-use` if nothing can listen on `port`: JAX's server would only log the failure."""
+    """Raises RatchetError `port-in-use` if no server can listen on `port`; JAX's server would only log the failure."""
     with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError as error:
             raise RatchetError(
-                "port-in-use", f"cannot listen on port {port} ({error.strerror}); choose another: --serve PORT"
+                "port-in-use", f"cannot listen on port {port} ({error.strerror}); choose another port: --serve PORT"
             ) from error
 
 
@@ -110,7 +110,7 @@ def _keep(files: tuple[str, ...], run: Path) -> tuple[Path, ...]:
 
 
 def free_port() -> int:
-    """A port that is free just now."""
+    """A port that is free at the moment."""
     with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""A user's program, run or compiled in a child process, in the user's environment, with a limit on its time."""
+"""A user's program, run or compiled in a child process with the user's environment and a time limit."""
 
 import os
 import re
@@ -25,30 +25,30 @@ from harness.workbench.profiles import reading
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.spans import length, spans, within
 
-# The program is the user's own: it may use all memory of the machine.
+# The user trusts this program, so it may use all memory of the machine.
 _BYTES = 1 << 50
-# For libtpu on a machine without a TPU: do not search for a host's metadata, and let a second process load libtpu.
+# For libtpu on a machine without a TPU: do not query a host's metadata, and let a second process load libtpu.
 _QUIET = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 # The time limit of a function that is only traced and compiled.
 _COMPILE_SECONDS = 600.0
-# Dumps that the simulator reads; the last of these passes shows where the flags of several chips lie.
+# Dumps that the simulator reads. The last pass (post-delay-converter) shows where the flags of several chips are.
 _DUMPS = (
     "--xla_jf_dump_llo_text=true",
     "--xla_jf_dump_llo_pass_label_regex=^(final_(bundles|hlo-static-per-bundle)|post-delay-converter)",
     "--xla_mosaic_enable_llo_source_annotations=true",
 )
-# JAX's dispatch events in a profile (0.10 and 0.12): they show each call of a jitted function, also of the functions
+# JAX's dispatch events in a profile (0.10 and 0.12): one for each call of a jitted function, including the functions
 # that JAX makes for single operations.
 _DISPATCH = re.compile(r"PjitFunction\((.*)\)")
 T = TypeVar("T")
 
 
 def run_program(module: str, limit_seconds: float) -> ProgramRun:
-    """The run of `MODULE.py:FUNCTION`, called twice, or of `MODULE.py` as a main program, once.
+    """The record of two calls of `MODULE.py:FUNCTION`, or of one run of `MODULE.py` as a main program.
 
-    The program is not confined: it is the user's own.
+    The program is not confined, because the user trusts it.
 
-    Raises UsageError `no-module`, and RatchetError with the kind of the failure.
+    Raises UsageError `no-module`, or RatchetError with the kind of the failure.
     """
     path, function = _path_and_function(module)
     with _process() as (children, child, scratch):
@@ -64,7 +64,7 @@ def run_program(module: str, limit_seconds: float) -> ProgramRun:
 
 
 def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
-    """`run` with the dispatches and own seconds of its second call; if the profile lacks them, `unread` says so."""
+    """`run`, with the dispatches and `own_seconds` of its second call; if the profile lacks them, `unread` says so."""
     try:
         capture = reading.read((profile,))
     except RatchetError as error:
@@ -76,7 +76,7 @@ def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
     for period in capture.host_periods:
         if (match := _DISPATCH.fullmatch(period.name)) and window.start <= period.start < window.end:
             calls[match[1]].append(period)
-    # The profile shows a call twice, one event inside the other.
+    # The profile has two events for each call, one inside the other.
     merged = {name: spans((call.start, call.end) for call in periods) for name, periods in calls.items()}
     dispatched = [
         Dispatched(name=name, count=len(periods[0]), seconds=length(periods)) for name, periods in merged.items()
@@ -89,7 +89,7 @@ def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
 
 
 def _own_seconds(capture: Capture, window: Period, handed_over: list[Period]) -> float:
-    """Seconds of the call in which XLA ran nothing and JAX dispatched nothing."""
+    """Seconds of the second call in which XLA ran nothing and JAX dispatched nothing."""
     query = (
         "select start_seconds, end_seconds from busy join devices using (device) where is_main and of = 'everything'"
     )
@@ -99,7 +99,7 @@ def _own_seconds(capture: Capture, window: Period, handed_over: list[Period]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredProgram:
-    """A program at each of its levels, as text."""
+    """The texts of a program at each level: jaxpr, StableHLO and HLO."""
 
     jaxpr: str
     stablehlo: str
@@ -116,11 +116,11 @@ def lower_program(
     dumps: Path | None = None,
     flags: Sequence[str] = (),
 ) -> LoweredProgram:
-    """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip` (None: JAX's device) in its own process.
+    """The texts of `MODULE.py:FUNCTION`, compiled in a child process for `chip` (None: the device that JAX finds).
 
-    With a `mesh` (sizes by axis) the function is compiled for as many chips as the mesh has. With a folder `dumps` the
-    compiler writes there what the simulator reads; it also gets these `flags`. Raises UsageError `no-module`, and
-    RatchetError with the kind of the failure.
+    If a `mesh` (sizes by axis) is given, the function is compiled for as many chips as the mesh has. If a folder
+    `dumps` is given, the compiler writes the simulator's dumps there. `flags` are additional flags of the compiler.
+    Raises UsageError `no-module`, or RatchetError with the kind of the failure.
     """
     path, function = _path_and_function(module)
     topology = None
@@ -158,7 +158,7 @@ def _path_and_function(module: str) -> tuple[Path, str]:
 
 @contextmanager
 def _process(variables: Mapping[str, str] | None = None) -> Iterator[tuple[Children, Child, str]]:
-    """A process for the user's program, in the user's environment with these `variables`, and a folder."""
+    """A process for the user's program, with the user's environment and these `variables`, and a scratch folder."""
     with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch, Children(_BYTES, are_confined=False) as children:
         paths = [str(Path(harness.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
         environment = {**_QUIET, **os.environ, **(variables or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -1,4 +1,4 @@
-"""The process that runs a user's program and records its compilations and transfers, or compiles its function."""
+"""The process for a user's program: runs it and records compilations and transfers, or only compiles a function."""
 
 import contextlib
 import ctypes
@@ -29,7 +29,7 @@ from harness.sandbox.messages import Rejected
 from harness.workbench.capture import products
 from harness.workbench.capture.messages import SECOND_CALL, LowerReply, LowerRequest, ProgramRequest
 
-# jax 0.10.2 and 0.12.0: the events and sentences are the same in both.
+# Events and sentences of jax; they are the same in 0.10.2 and 0.12.0.
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _MISS = re.compile(r"TRACING CACHE MISS at (?P<place>.*?)(?: \((?P<caller>.*?)\))?:\n(?P<rest>.*)", re.DOTALL)
@@ -40,7 +40,7 @@ _TRANSFER = re.compile(
     r"((?:host|device)-to-(?:host|device)) transfer"
     r"(?:: aval=ShapedArray\((\w+)\[([\d,]*)\][^)]*\)(?:, dst_sharding=(\w+)(.*))?)?"
 )
-# A mesh axis with its size, and the axes over which an array is split, in the text of a NamedSharding.
+# In the text of a NamedSharding: a mesh axis with its size, and the axes over which an array is split.
 _AXIS = re.compile(r"'(\w+)': (\d+)")
 _SPEC = re.compile(r"spec=P(?:artitionSpec)?\((.*?)\)(?:, memory_kind=|\)?$)")
 _CONVOLUTION = re.compile(r"stablehlo\.convolution.*?dim_numbers = \[([^\]]*)\]x")
@@ -58,14 +58,14 @@ _WORDS = 60
 
 
 class _CompileWatch(logging.Handler):
-    """A log handler that turns JAX's log and monitoring events into compilations with their causes."""
+    """A log handler that builds a list of compilations and their causes from JAX's log and monitoring events."""
 
     def __init__(self) -> None:
         super().__init__()
         self.phase: Phase = "import"
         self.compilations: list[Compilation] = []
         self.lowering_seconds = 0.0
-        # Place, cause, changed arguments and is_redefinition of the next compilation, by the name of the function.
+        # By a function's name: place, cause, changed arguments and is_redefinition of its next compilation.
         self._pending: dict[str, tuple[str, str, tuple[str, ...], bool]] = {}
         self._calls: dict[str, list[dict[str, str]]] = {}
 
@@ -82,7 +82,7 @@ class _CompileWatch(logging.Handler):
         is_redefinition = _REDEFINED in rest
         changed: tuple[str, ...] = ()
         if is_redefinition:
-            cause = "each call applies jax.jit to a new function, so no compilation is reused"
+            cause = "each call applies jax.jit to a new function, so no earlier compilation is reused"
         elif "never seen function" in rest and not before:
             cause = "first call"
         elif arguments is not None and before:
@@ -120,9 +120,9 @@ class _CompileWatch(logging.Handler):
 
 
 def _arguments_of_the_call() -> dict[str, str] | None:
-    """The arguments of the jitted call that is being traced, described by name; None if this JAX has no such frame.
+    """The arguments, by name, of the jitted call that is being traced; None if this JAX has no such stack frame.
 
-    JAX's log names a static argument by its position in 0.10, and not at all in 0.12.
+    JAX's log does not suffice: it names a static argument only by its position in 0.10, and not at all in 0.12.
     """
     frame = inspect.currentframe()
     while frame is not None:
@@ -154,7 +154,7 @@ def _leaf(value: Any) -> str:
 
 
 def _difference(now: dict[str, str], before: list[dict[str, str]]) -> tuple[str, tuple[str, ...]]:
-    """The difference from the most similar earlier call, in words, and the arguments that differ."""
+    """In words, the differences from the most similar earlier call; and the names of the arguments that differ."""
 
     def differing(old: dict[str, str]) -> list[str]:
         return [name for name in {**now, **old} if now.get(name) != old.get(name)]
@@ -163,7 +163,7 @@ def _difference(now: dict[str, str], before: list[dict[str, str]]) -> tuple[str,
     changed = differing(nearest)
     if not changed:
         return "the same arguments as before: a setting of JAX, a mesh or a sharding differs", ()
-    # The value of a traced number may change too: if a type changed, the value is not the cause.
+    # Changed values of traced numbers cause no compilation, so only changed types are reported, if there are any.
     kinds = [name for name in changed if now.get(name, "").split(" ")[0] != nearest.get(name, "").split(" ")[0]]
     changes = [
         f"{name} is {now.get(name, 'left out')}, was {nearest.get(name, 'left out')}" for name in kinds or changed
@@ -172,7 +172,7 @@ def _difference(now: dict[str, str], before: list[dict[str, str]]) -> tuple[str,
 
 
 def run(request: ProgramRequest) -> ProgramRun:
-    """The program's run; what the program prints goes to this process's output."""
+    """The record of the program's run; the program prints to this process's output."""
     os.environ["HOME"] = request.home
     os.environ.pop("TMPDIR", None)
     os.chdir(request.directory)
@@ -206,7 +206,7 @@ def run(request: ProgramRequest) -> ProgramRun:
             function = _function(path, request.function)
         with phase("first call"):
             jax.block_until_ready(function())
-        # Starting the profiler takes half a second, which does not count as part of the call.
+        # The half second in which the profiler starts is not counted as part of the call.
         with (
             _profile(Path(request.scratch)) as unprofiled,
             phase("second call"),
@@ -231,7 +231,7 @@ def run(request: ProgramRequest) -> ProgramRun:
 
 
 def _settings(dumps: Path) -> tuple[str, ...]:
-    """Makes JAX report what the checklist needs; returns sentences on what this release of JAX cannot report."""
+    """Sentences on the facts that this release of JAX cannot report. Makes JAX report the others for the checklist."""
     unread = []
     wanted = {
         "jax_explain_cache_misses": (True, "the causes of compilations"),
@@ -248,7 +248,7 @@ def _settings(dumps: Path) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _profile(scratch: Path) -> Iterator[list[str]]:
-    """Profiles the body of the `with` into the folder SECOND_CALL of `scratch`; yields the list of failures."""
+    """Profiles the body of the `with`, writes the profile to `scratch`/SECOND_CALL, and yields the list of failures."""
     failures: list[str] = []
 
     def expect(act: Callable[[], None]) -> None:
@@ -259,7 +259,7 @@ def _profile(scratch: Path) -> Iterator[list[str]]:
 
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
-    # The program may profile itself, and there is only one profiler.
+    # This fails if the program profiles itself, because a process has only one profiler.
     expect(lambda: jax.profiler.start_trace(str(scratch / SECOND_CALL), profiler_options=options))
     is_started = not failures
     try:
@@ -280,14 +280,14 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
     if not callable(function):
         public = sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
         offered = f"callable there: {', '.join(public) or 'none'}"
-        words = f"expected a function {name} in {path}, got none of that name; {offered}"
+        words = f"expected a function {name} in {path}, got none with this name; {offered}"
         raise Rejected("contract", "no-function", words)
     return function  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
 def _count_transfers(name: Phase, scratch: Path, transfers: list[Transfers]) -> Iterator[None]:
-    """Adds the transfers that JAX's guard prints to stderr in the body of the `with`; passes other lines on."""
+    """Adds the transfers that JAX's guard prints to stderr during the `with`; other lines still go to stderr."""
     log = scratch / f"{name.replace(' ', '-')}.log"
     kept = os.dup(2)
     with log.open("wb") as stream:
@@ -308,8 +308,8 @@ def _count_transfers(name: Phase, scratch: Path, transfers: list[Transfers]) -> 
 
 
 def transfer_sizes(output: str) -> dict[str, list[int | None]]:
-    """The bytes of each transfer that JAX's guard has printed to `output`, by direction; None if they are not known."""
-    # On JAX's fast path the guard reports a transfer without its size.
+    """The bytes of each transfer that JAX's guard printed in `output`, by direction; None if they are not known."""
+    # On JAX's fast path the guard prints a transfer without its size.
     sizes: dict[str, list[int | None]] = defaultdict(list)
     for direction, dtype, shape, kind, sharding in _TRANSFER.findall(output):
         shards = _shards(kind, sharding)
@@ -319,9 +319,9 @@ def transfer_sizes(output: str) -> dict[str, list[int | None]]:
 
 
 def _shards(kind: str, sharding: str) -> int | None:
-    """The number of shards of an array with this destination; None if it is not known.
+    """The number of shards of an array with this destination sharding; None if it is not known.
 
-    JAX prints a line for each device, with the shape of the whole array.
+    Transfer sizes are divided by it, because JAX prints one line for each device, with the whole array's shape.
     """
     if kind in ("", "SingleDeviceSharding"):
         return 1
@@ -343,13 +343,13 @@ def _bytes(dtype: str, shape: str) -> int | None:
 
 
 def _modules(dumps: Path) -> Iterator[tuple[str, str]]:
-    """Name and text of each module as it went to the compiler."""
+    """Name and text of each module that was passed to the compiler."""
     for path in sorted(dumps.glob("*.mlir")):
         yield re.sub(r"^jax_ir\d+_|_compile$", "", path.stem), path.read_text("utf-8", "replace")
 
 
 def _facts(dumps: Path) -> Iterator[ModuleFacts]:
-    """Convolutions by layout, and logarithms and exponentials by type, of each module that has any."""
+    """For each module that has any: counts of convolutions by layout, and of logarithms and exponentials by type."""
     for name, text in _modules(dumps):
         convolutions = Counter(order.replace(" ", "") for order in _CONVOLUTION.findall(text))
         transcendentals = Counter(dtype for _, dtype in _TRANSCENDENTAL.findall(text))
@@ -357,13 +357,13 @@ def _facts(dumps: Path) -> Iterator[ModuleFacts]:
             yield ModuleFacts(module=name, convolutions=convolutions, transcendentals=transcendentals)
 
 
-# HLO's names of types that JAX calls by another name.
+# JAX's names of types, by HLO's names.
 _DTYPES = (
     {"pred": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}
     | {"f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
     | {
         f"{short}{bits}": f"{long}{bits}"
-        # HLO's s32 is i32 in a jaxpr.
+        # A jaxpr writes i32 for HLO's s32.
         for short, long in (("s", "int"), ("i", "int"), ("u", "uint"))
         for bits in (2, 4, 8, 16, 32, 64)
     }
@@ -372,7 +372,7 @@ _ARGUMENT = re.compile(r"(\w+)\[((?:\d+(?:@\w+)*(?:,(?=\d)|(?=\])))*)\]")
 
 
 def lower(request: LowerRequest) -> LowerReply:
-    """The device that the function was compiled for; writes its jaxpr, StableHLO and compiled HLO."""
+    """The device for which the function was compiled. Writes the function's jaxpr, StableHLO and compiled HLO."""
     os.chdir(request.directory)
     path = Path(request.path)
     sys.path.insert(0, str(path.parent))
@@ -382,14 +382,13 @@ def lower(request: LowerRequest) -> LowerReply:
     arguments = [_argument(text) for text in request.arguments]
     mesh = dict(request.mesh)
     for axis in {axis for *_, dimensions in arguments for axes in dimensions for axis in axes} - mesh.keys():
-        axes_words = f"its axes are {', '.join(mesh)}" if mesh else "no --mesh is given"
-        raise _bad_argument(f"expected an axis of --mesh behind @, got {axis!r}: {axes_words}")
+        axes_words = f"the axes are {', '.join(mesh)}" if mesh else "no --mesh is given"
+        raise _bad_argument(f"expected an axis of --mesh after @, got {axis!r}: {axes_words}")
     _check_arguments(function, arguments, mesh)
     if mesh:
         return _lower_for_mesh(request, function, arguments)
     shapes = [(shape, dtype) for shape, dtype, _ in arguments]
-    # The sharding of the arguments names the device of a topology; for this, a function without arguments gets an
-    # unused argument.
+    # The sharding of an argument selects the topology's device, so a function without arguments gets an unused one.
     sharding, platforms, extra = None, None, 0
     if request.topology is not None:
         topology = _topology(request.topology, request)
@@ -417,9 +416,9 @@ def lower(request: LowerRequest) -> LowerReply:
 
 
 def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
-    """The function `name` of a module; if the module asks for a device while it is imported, it gets `chip`.
+    """The function `name` of a module; if the module asks for a device while it is imported, JAX's answer is `chip`.
 
-    A module may ask for the sake of a constant, or import a function (`from jax import devices`) that it calls later.
+    For example, a constant of the module may depend on the device, or the module may import `jax.devices` by name.
     """
     if chip is None:
         return _function(path, name)
@@ -427,7 +426,7 @@ def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
         with asked_device.asked_for(chip):
             return _function(path, name)
     except (AttributeError, TypeError, ValueError) as error:
-        # The module may use a device instead of only asking about it: this needs a real device.
+        # The module may compute on a device while it is imported, which needs a real device.
         try:
             return _function(path, name)
         except (AttributeError, TypeError, ValueError):
@@ -435,9 +434,9 @@ def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
 
 
 def _restore_flags(flags: str) -> None:
-    """Puts back the `flags` that the module removed from LIBTPU_INIT_ARGS: they ask for the simulator's dumps.
+    """Restores the `flags` that the module removed from LIBTPU_INIT_ARGS; they request the simulator's dumps.
 
-    Reads the variable with C's getenv, because the module may have called os.putenv, which leaves os.environ as it is.
+    Reads the variable with C's getenv, because the module may have called os.putenv, which does not change os.environ.
     """
     read = ctypes.CDLL(None).getenv
     read.restype = ctypes.c_char_p
@@ -448,7 +447,7 @@ def _restore_flags(flags: str) -> None:
 
 
 def _donated(function: Any, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[int, ...]:
-    """The numbers of the arguments that a jitted function declares as donated; a jit around it must repeat them."""
+    """The numbers of the donated arguments of a jitted function; a jit around this function must donate them again."""
     if not hasattr(function, "trace"):
         return ()
     described, _ = function.trace(*structs).args_info
@@ -456,7 +455,7 @@ def _donated(function: Any, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[in
 
 
 def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], mesh: Mapping[str, int]) -> None:
-    """Raises Rejected for a missing argument, an axis twice in one argument, or a size not divisible by its axes."""
+    """Raises Rejected for a missing argument, a repeated axis in an argument, or a size not divisible by its axes."""
     parameters = inspect.signature(function).parameters.values()
     needed = [
         parameter.name
@@ -469,7 +468,7 @@ def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], m
     for shape, _, dimensions in arguments:
         for axis, count in Counter(axis for axes in dimensions for axis in axes).items():
             if count > 1:
-                raise _bad_argument(f"expected each axis once behind the @ of one --arg, got {axis} {count} times")
+                raise _bad_argument(f"expected each axis at most once in one --arg, got {axis} {count} times")
         for size, axes in zip(shape, dimensions, strict=True):
             if size % math.prod(mesh[axis] for axis in axes):
                 sizes = " * ".join(f"{axis}={mesh[axis]}" for axis in axes)
@@ -481,7 +480,7 @@ def _bad_argument(words: str) -> Rejected:
 
 
 def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tuple[Any, Any, Any]]) -> LowerReply:
-    """Compiles the function for all devices of a topology, under a mesh of them."""
+    """Compiles the function for a mesh of all devices of a topology."""
     assert request.topology is not None
     topology = _topology(request.topology, request)
     devices = sorted(topology.devices, key=lambda device: device.id)
@@ -500,7 +499,7 @@ def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tu
 
 
 def _topology(name: str, request: LowerRequest) -> Any:
-    """The topology; if the chip has two cores, they are one device."""
+    """The topology `name`; two cores of a chip are one device."""
     options = {"chip_config_name": "megacore"} if request.chip is not None and request.chip.cores > 1 else {}
     return topologies.get_topology_desc(topology_name=name, platform="tpu", **options)
 
@@ -516,14 +515,14 @@ def _compile(request: LowerRequest, jaxpr: object, traced: Any, platforms: tuple
 
 
 def _argument(text: str) -> tuple[tuple[int, ...], Any, tuple[tuple[str, ...], ...]]:
-    """Shape, type and axes by dimension: 8 is split over x in `f32[8@x,128]`, over x and y in `f32[8@x@y,128]`."""
+    """Shape, type and the axes of each dimension; `f32[8@x@y,128]` splits the dimension 8 over the axes x and y."""
     match = _ARGUMENT.fullmatch(text.strip())
     try:
         if match is None:
             raise TypeError
         dtype = jax.numpy.dtype(_DTYPES.get(match[1], match[1]))
     except TypeError as error:
-        why = "" if match is None else f": {match[1]} is no type that JAX knows"
+        why = "" if match is None else f": JAX has no type {match[1]}"
         raise _bad_argument(f"expected --arg such as f32[8,128], got {text!r}{why}") from error
     dimensions = [size.split("@") for size in match[2].split(",") if size]
     return tuple(int(size) for size, *_ in dimensions), dtype, tuple(tuple(axes) for _, *axes in dimensions)

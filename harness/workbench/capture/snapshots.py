@@ -1,4 +1,4 @@
-"""The process that asks a profiler server for snapshots, through XProf, whose client logs and may crash or hang."""
+"""The process that requests snapshots from a profiler server; separate because XProf's client may crash or hang."""
 
 import time
 from pathlib import Path
@@ -19,9 +19,9 @@ def continuous(request: ContinuousRequest) -> Done:
 
 
 def snapshot(request: SnapshotRequest) -> SnapshotReply:
-    """One snapshot of the last runs, as far as the profiler's buffer reaches.
+    """A snapshot of the latest runs, as many as the profiler's buffer holds.
 
-    On a CPU xprof 2.24.2 returns normally and writes nothing: only the missing files show it.
+    On a CPU xprof 2.24.2 returns normally but writes nothing, so the reply then lists no files.
     """
     time.sleep(request.wait_seconds)
     continuous_profiling_snapshot.get_snapshot(request.address, request.directory)

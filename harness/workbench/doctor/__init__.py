@@ -1,1 +1,1 @@
-"""Faults around a kernel: in the flags it is started with, the machine it runs on and the program that calls it."""
+"""Checks of a kernel's surroundings: the flags of the process, the machine, and the program that calls the kernel."""

@@ -1,7 +1,7 @@
 """Environment variables that configuration files set, rewritten as shell assignments.
 
-The known formats are Dockerfiles (`ENV NAME value`), csh (`setenv`), fish (`set -x`), systemd (`Environment=`),
-makefiles, TOML, JSON (also inside a command) and files of variables, as `docker run --env-file` takes them.
+Formats: Dockerfiles (`ENV NAME value`), csh (`setenv`), fish (`set -x`), systemd (`Environment=`), makefiles, TOML,
+JSON (also inside a command), and files for `docker run --env-file`.
 """
 
 import re
@@ -43,7 +43,7 @@ def as_shell(text: str, is_watched: Callable[[str], bool]) -> str:
 
 
 def _line(line: str, is_watched: Callable[[str], bool], *, is_env_file: bool) -> str | None:
-    """One line rewritten for a shell; None if it sets no watched variable, or sets it as a shell does."""
+    """One line rewritten for a shell; None if it sets no watched variable, or is shell syntax already."""
     for form in (_DOCKER, _CSH, _FISH):
         match = form.match(line)
         if match and is_watched(match[1]) and (form is not _FISH or _EXPORTS.search(line[: match.start(1)])):
@@ -53,7 +53,7 @@ def _line(line: str, is_watched: Callable[[str], bool], *, is_env_file: bool) ->
         return "; ".join(_export(name, value) for name, _, value in pairs if is_watched(name)) or None
     if is_env_file and (match := _OF_ENV_FILE.match(line)) and is_watched(match[1]):
         words = _words(match[2])
-        # Further words behind the value: a shell would run the first of them as a program.
+        # If words follow an unquoted value, a shell would run the first of them as a program.
         is_unquoted = len(words) > 1 and all(word.startswith("-") or _OF_ENV_FILE.match(word) for word in words[1:])
         return _export(match[1], " ".join(words)) if is_unquoted else None
     if (match := _MAKE.match(line)) and is_watched(match[1]):
@@ -70,7 +70,7 @@ def _export(name: str, value: str) -> str:
 
 
 def _value(text: str) -> str:
-    """A value without its quotes and without a comment behind it."""
+    """A value without its quotes and without the comment after it."""
     return " ".join(_words(text))
 
 

@@ -1,4 +1,4 @@
-"""The devices that JAX sees with the user's variables for platforms and GPUs, listed by a separate process."""
+"""The devices that JAX finds, listed by a separate process with the user's variables for platforms and GPUs."""
 
 import json
 import os
@@ -13,7 +13,7 @@ _PROGRAM = "import jax, json; print('found', json.dumps([[d.platform, d.device_k
 
 
 def visible_devices() -> tuple[tuple[tuple[str, str], ...], str]:
-    """Platform and kind of each device, and ""; if JAX sees no device, () and the reason, mostly JAX's last line."""
+    """Platform and kind of each device, and ""; if JAX finds none, () and the reason, usually JAX's last line."""
     passed_on = {
         name: value for name, value in os.environ.items() if name.startswith(("JAX_PLATFORM", "CUDA_", "NVIDIA_"))
     }

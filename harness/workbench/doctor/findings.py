@@ -1,4 +1,4 @@
-"""A finding of a check-up, and the table of all findings, worst first."""
+"""A finding of a checklist or audit, and the table of all findings, worst first."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from harness.records.table import Origin
 from harness.workbench.tables import columns
 
 _ORDER = {severity: rank for rank, severity in enumerate(get_args(Severity))}
-# The number of columns that a printed table keeps; the other columns follow below it as sentences.
+# The number of columns in a printed table; the other columns are printed below it as sentences.
 _SHORT = 4
 
 
@@ -49,7 +49,7 @@ def table(
 
 
 def for_people(full: Table) -> Table:
-    """The table with observations, remedies and sources below it as sentences: they do not fit into columns."""
+    """The table for people: observations, remedies and sources are sentences below it, too long for columns."""
     if not full.rows:
         return full
     sentences = tuple(f"{n}. {row[4]}. {row[5]}. [{row[6]}]" for n, row in enumerate(full.rows, 1))

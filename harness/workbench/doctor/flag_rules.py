@@ -41,7 +41,7 @@ def _offload(collective: str) -> str:
     return f"{_TPU}sparse_core_collective_offload_{collective}"
 
 
-# Symptoms that a person can name, and sets of flags for each: in one of the sets all flags must be on.
+# Symptoms that a user can name, each with alternative sets of flags: all flags of at least one set must be on.
 SYMPTOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     **{
         f"{collective.replace('_', '-')}-stalls": ((_BASE, _fuse(collective)), (_offload(collective),))
@@ -55,7 +55,7 @@ _UNSET = "leave it out of runs that are timed"
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """A flag or variable that spoils a measurement if its value is one of `when` (empty: any value that is not off)."""
+    """A flag or variable that spoils a measurement if its value is in `when` (empty: if its value is not off)."""
 
     name: str
     why: str
@@ -123,7 +123,7 @@ _HARMS = (
     ),
     Harm(
         "PYTHON_TRACER",
-        "the profiler's Python tracer was on: it slows the host, and fills the trace",
+        "the profiler's Python tracer was on, which slows the host and fills the trace",
         "protocol, section 4",
         "set ProfileOptions.python_tracer_level = 0",
     ),
@@ -144,7 +144,7 @@ _NO_CACHE = ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE
 
 @dataclass(frozen=True, slots=True)
 class RuleSubject:
-    """The subject of the rules: settings, the libraries' answers about them, the chip, and symptoms by name."""
+    """The input of the rules: settings, the libraries' answers about them, the chip, and the named symptoms."""
 
     settings: Settings
     libraries: Known
@@ -154,7 +154,7 @@ class RuleSubject:
     final: Mapping[str, Setting] = field(init=False)
 
     def __post_init__(self) -> None:
-        # An environment variable that is written among flags is not set by that.
+        # An environment variable written among the flags of another variable is not set, so it is left out.
         last = {s.name or s.variable: s for s in self.settings.settings if s.is_final and not is_watched(s.name)}
         object.__setattr__(self, "final", last)
 
@@ -217,7 +217,7 @@ def _finding(
 
 
 def _absent(word: str, subject: RuleSubject) -> Setting:
-    """The place of a setting that is not made: the subject as a whole."""
+    """A stand-in for a setting that is missing; its place is the subject as a whole."""
     return Setting(variable=word, name="", value=None, word=word, place=subject.settings.subject)
 
 
@@ -259,7 +259,7 @@ def bad_values(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def _is_value_behind(subject: RuleSubject, setting: Setting) -> bool:
-    """True if a flag of XLA_FLAGS has its value in the next word."""
+    """True if the next word of XLA_FLAGS is the value of the flag `setting`."""
     listed = [s for s in subject.settings.settings if (s.variable, s.scope) == ("XLA_FLAGS", setting.scope)]
     following = next((after for here, after in itertools.pairwise(listed) if here is setting), None)
     return following is not None and setting.value is None and not following.word.startswith("-")
@@ -270,7 +270,7 @@ def _answers(subject: RuleSubject, setting: Setting) -> Answers | None:
 
 
 def duplicate_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Flags that a variable holds twice with different values; the last value counts."""
+    """Flags that occur in a variable twice with different values; the last value counts."""
     seen: dict[tuple[str, str, int], Setting] = {}
     for setting in subject.settings.settings:
         if not setting.is_final or not setting.is_certain or not setting.name:
@@ -304,7 +304,7 @@ def missing_base_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def flags_of_other_chips(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """SparseCore offload on a chip for which it is not documented; TPU flags if JAX is kept from the TPU."""
+    """SparseCore offload on a chip for which it is not documented; TPU flags if JAX_PLATFORMS excludes the TPU."""
     if subject.chip is not None and subject.chip.name not in _OFFLOADING:
         for collective in _COLLECTIVES:
             if subject.is_on(_offload(collective)):
@@ -315,15 +315,15 @@ def flags_of_other_chips(subject: RuleSubject) -> Iterator[DoctorFinding]:
     platforms = subject.final.get("JAX_PLATFORMS")
     flags = [s for s in subject.settings.settings if s.variable == "LIBTPU_INIT_ARGS" and s.is_final]
     if platforms is not None and platforms.value and "tpu" not in platforms.value and flags:
-        observation = f"LIBTPU_INIT_ARGS is set (flags: {len(flags)}), but {platforms.word} keeps JAX from the TPU"
+        observation = f"LIBTPU_INIT_ARGS is set (flags: {len(flags)}), but {platforms.word} excludes the TPU"
         yield _finding("no-tpu", platforms, observation)
 
 
 def overwritten_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Flags that a later assignment of their variable throws away."""
+    """Flags that a later assignment of their variable discards."""
     for setting in subject.settings.settings:
         if not setting.is_final and setting.name:
-            observation = f"a later assignment of {setting.variable} throws {setting.word} away"
+            observation = f"a later assignment of {setting.variable} discards {setting.word}"
             remedy = f'Append instead: {setting.variable}="${setting.variable} ..."'
             yield _finding("overwritten", setting, observation, remedy)
 
@@ -331,7 +331,7 @@ def overwritten_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Words among flags that do not begin with a dash.
 
-    The libraries ignore such words; but if XLA_FLAGS begins with one, jaxlib takes its value for a file name.
+    The libraries ignore such words. But if XLA_FLAGS begins with such a word, jaxlib takes it for a file name.
     """
     before: dict[tuple[str, int], Setting] = {}
     for setting in subject.settings.settings:
@@ -381,14 +381,14 @@ def _without_dashes(setting: Setting, answers: Answers) -> tuple[str, str]:
 
 
 def late_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Variables that are set after their reader has read them."""
+    """Variables that are set after JAX or its backend has read them."""
     for setting in subject.settings.settings:
         if setting.too_late:
             yield _finding("too-late", setting, f"{setting.word} is set too late: {setting.too_late}")
 
 
 def unreached_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Variables that os.putenv sets where their readers do not look."""
+    """Variables that os.putenv sets, but that do not reach the library that reads them."""
     for setting in subject.settings.settings:
         if setting.unreached:
             observation = f"{setting.word} does not reach the library that reads it: {setting.unreached}"
@@ -405,7 +405,7 @@ def unknown_variables(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def cache_conflicts(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """The persistent compilation cache if it spoils dumps, or if it is set up but not used."""
+    """A persistent compilation cache that spoils dumps, or that is configured but not used."""
     folder = subject.final.get("JAX_COMPILATION_CACHE_DIR")
     switch = subject.final.get("JAX_ENABLE_COMPILATION_CACHE")
     is_off = switch is not None and not subject.is_on("JAX_ENABLE_COMPILATION_CACHE")
@@ -481,7 +481,7 @@ _FAILING = ("ends the process", "contradiction")
 
 
 def audit(subject: RuleSubject) -> tuple[tuple[Table, ...], bool]:
-    """A table of the findings and one of all settings with the findings about each; and True if the audit fails."""
+    """Two tables (the findings, and all settings with their findings), and True if the audit fails."""
     settings = subject.settings
     listed, ranked = findings.table(
         (finding for rule in RULES for finding in rule(subject)),
@@ -494,7 +494,7 @@ def audit(subject: RuleSubject) -> tuple[tuple[Table, ...], bool]:
 
 
 def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
-    """Notes on the libraries that answered, and on those that could not."""
+    """Notes that name the libraries that checked the flags, and those that could not."""
     for answers, variable in ((subject.libraries.jaxlib, "XLA_FLAGS"), (subject.libraries.libtpu, "LIBTPU_INIT_ARGS")):
         count = sum(s.variable == variable and s.is_final for s in subject.settings.settings)
         if not count:
@@ -503,7 +503,7 @@ def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
         if answers.library is None:
             yield f"{flags} could not be checked: {answers.why_not}"
         else:
-            yield f"{flags} {were} checked with {answers.library}: it accepts those that no finding names"
+            yield f"{flags} {were} checked with {answers.library}: it accepts all flags without a finding"
 
 
 def _not_understood(settings: Settings) -> Iterator[str]:

@@ -1,18 +1,18 @@
-"""Errors that JAX raises while a program is traced or run: the cause of each and the code to write instead."""
+"""Errors that JAX raises while it traces or runs a program: the cause of each error, and the code to write instead."""
 
 import re
 
-# Cause and remedy of an error, by the name of the exception if JAX defines it (jax.errors), otherwise by words of its
+# Cause and remedy of each error. The key is the exception's name if JAX defines it (jax.errors), otherwise words of the
 # message. Names and words are those of jax 0.10 and 0.12.
 _BY_NAME = {
     "TracerBoolConversionError": (
-        "Python asks whether a traced value is true (if, while, and, or, not), which is known only at run time",
+        "a traced value is used as a condition (if, while, and, or, not), but is known only at run time",
         "choose with jnp.where or jax.lax.cond, loop with jax.lax.while_loop, or name the argument in static_argnums "
         "if it takes few values",
     ),
     "NonConcreteBooleanIndexError": (
         "an array is indexed with a traced mask, so the size of the result depends on values",
-        "keep the size and choose with jnp.where(mask, x, 0), or pass size= to jnp.nonzero and the like",
+        "keep the size and select with jnp.where(mask, x, 0), or pass size= to functions such as jnp.nonzero",
     ),
     "TracerIntegerConversionError": (
         "Python needs a traced value as an integer: an index of a list, range(), a shape",
@@ -21,17 +21,17 @@ _BY_NAME = {
     ),
     "TracerArrayConversionError": (
         "numpy is called with a traced value, and numpy cannot be traced",
-        "call the function of jax.numpy, or jax.pure_callback if it has to be numpy's",
+        "call the jax.numpy function instead; if it must be numpy's, use jax.pure_callback",
     ),
     "ConcretizationTypeError": (
-        "a value has to be known while the function is traced (a shape, an axis, float(), int()), but it is traced",
+        "a traced value is used where tracing needs a known value (a shape, an axis, float(), int())",
         "name the argument in static_argnums, take sizes from x.shape, or use jax.numpy instead of float() or int()",
     ),
     "UnexpectedTracerError": (
-        "a value of one traced function is used outside it: it was put into a global, a list or an object",
+        "a traced value is used outside its function: the function stored it in a global, a list or an object",
         "return the value from the function instead of storing it",
     ),
-    "KeyReuseError": ("a random key is used twice", "split it first: key, own = jax.random.split(key)"),
+    "KeyReuseError": ("a random key is used twice", "split it first: key, subkey = jax.random.split(key)"),
 }
 _BY_WORDS = {
     "Non-hashable static arguments": (
@@ -39,12 +39,12 @@ _BY_WORDS = {
         "pass arrays as ordinary arguments; turn static lists and dicts into tuples or frozen dataclasses",
     ),
     "Array has been deleted": (
-        "an array is used after it was donated to a jitted call or deleted",
+        "an array is used after it was deleted or donated to a jitted call",
         "use the result of that call instead, or leave donate_argnums out",
     ),
     "scan body function carry input and carry output must have": (
-        "the body of a loop returns a carry of another type or shape than it takes",
-        "cast in the body to the type of the carry, and give the initial value the same shape",
+        "the carry that a loop's body returns differs in type or shape from the carry that it takes",
+        "cast the carry to its initial type in the body, and give the initial value the same shape",
     ),
     "true_fun and false_fun output must have": (
         "the branches of jax.lax.cond return different types or shapes",
@@ -55,9 +55,9 @@ _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<funct
 
 
 def translate(message: str, detail: str, program: str) -> str:
-    """The place in `program` where an error of JAX comes from, its cause and remedy; "" for any other error.
+    """The line of `program` that caused an error of JAX, with cause and remedy; "" for any other error.
 
-    `message` begins with the name of the exception, `detail` is its traceback.
+    `message` begins with the name of the exception; `detail` is its traceback.
     """
     text = f"{message}\n{detail}"
     name = next((name for name in _BY_NAME if re.search(rf"\b{name}\b", text)), "")

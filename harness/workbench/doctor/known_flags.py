@@ -1,4 +1,4 @@
-"""The installed libraries' answers about flags: jaxlib and libtpu start with the flags, and their messages are read."""
+"""The installed libraries' answers about flags: jaxlib and libtpu are started with the flags, which they check."""
 
 import difflib
 import importlib.util
@@ -30,7 +30,7 @@ reading_limits.end_with_parent()
 reading_limits.confine(0)
 confine(Confinement(writable=(sys.argv[1],)))
 """
-# Both libraries read their flags when the first device or topology is asked for.
+# Both libraries read their flags when the first device or topology is requested.
 _START_XLA = "import jax; jax.devices()"
 _START_LIBTPU = (
     "from jax.experimental import topologies; "
@@ -50,10 +50,9 @@ _TPU_REFUSED = re.compile(r"Illegal value '(.*)' specified for flag '(\w+)'(?:; 
 
 
 def ask_libraries(settings: Settings) -> Known:
-    """The installed libraries' answers about the flags of `settings`. Starts a few processes, a few seconds each."""
+    """The installed libraries' answers about the flags of `settings`. Starts several processes of a few seconds."""
     xla = _words(settings, "XLA_FLAGS")
-    # Words without dashes are asked about as if they had dashes: libraries ignore such words, and the user may have
-    # meant a flag.
+    # Libraries ignore words without dashes, but the user may have meant flags, so the words are checked with dashes.
     lacking = [s for s in settings.settings if s.value is not None and not s.word.startswith("-")]
     bare, bare_xla = (
         dict.fromkeys(f"--{s.word}" for s in lacking if s.variable == variable and not is_watched(s.name))
@@ -61,7 +60,7 @@ def ask_libraries(settings: Settings) -> Known:
     )
     tpu = [*_words(settings, "LIBTPU_INIT_ARGS"), *bare]
     to_xla = _ask_xla([*xla, *bare_xla])
-    # A flag that jaxlib does not know may be libtpu's, and the other way round: then the variable is wrong.
+    # A flag that one library does not know may be a flag of the other, set in the wrong variable.
     to_tpu = _ask_libtpu([*tpu, *(word for word in xla if _name(word) in to_xla.unknown)])
     astray = [word for word in tpu if _name(word) in to_tpu.unknown]
     to_both = _ask_xla(astray) if astray else None
@@ -79,9 +78,9 @@ def ask_libraries(settings: Settings) -> Known:
 
 
 def _words(settings: Settings, variable: str) -> list[str]:
-    """The flags of a variable as written, each once; words without dashes are left out.
+    """The flags of a variable as written, without repetitions and without words that lack dashes.
 
-    If a libtpu flag has no value, the word behind it becomes the value: abseil reads `--flag value` too.
+    If a libtpu flag has no value, the next word becomes its value, because abseil also accepts `--flag value`.
     """
     written = [s for s in settings.settings if s.variable == variable and s.name]
     words = []
@@ -101,7 +100,7 @@ def _name(word: str) -> str:
 
 
 def _ask_xla(words: Sequence[str]) -> Answers:
-    """jaxlib's answer. It stops at the first value that it refuses, and is then asked again without that value."""
+    """jaxlib's answers. jaxlib stops at the first value that it refuses, so it is started again without that value."""
     library, left, refused = _library("jaxlib"), list(words), dict[str, str]()
     unknown: list[str] = []
     for _ in range(_TRIES if left else 0):
@@ -122,7 +121,7 @@ def _ask_xla(words: Sequence[str]) -> Answers:
 
 
 def _ask_libtpu(words: Sequence[str]) -> Answers:
-    """libtpu's answer, which names all unknown flags and all refused values at once."""
+    """libtpu's answers; a single start reports all unknown flags and all refused values."""
     library = _library("libtpu")
     if not words:
         return Answers(library=library, unknown={}, refused={}, similar={})
@@ -148,9 +147,9 @@ def _no_answer(why: str) -> Answers:
 
 
 def _run_python(program: str, variables: dict[str, str]) -> tuple[int, str]:
-    """Exit code and all output of a Python that runs `program`, confined: a flag may name files to read and write."""
+    """Exit code and output of a Python process that runs `program`, confined because flags may name files."""
     if confinement.isolation(True).landlock is None:
-        return 1, "this Linux kernel lacks Landlock, and flags are only tried out in a confined process"
+        return 1, "flags are checked only in a confined process, which needs Landlock; this Linux kernel lacks it"
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         try:
             process = subprocess.run(
@@ -180,7 +179,7 @@ def _library(package: str) -> str | None:
 
 
 def _similar(unknown: Iterable[str], package: str) -> dict[str, str]:
-    """For each flag the nearest name in the library, if one is near: a guess, because the name may be no flag's."""
+    """The most similar name in the library for each flag, if any; only a guess, because the name may be no flag."""
     wanted = [name for name in unknown if len(name) > 4]
     if not wanted:
         return {}
@@ -203,6 +202,6 @@ def _names(package: str) -> tuple[str, ...]:
 
 @cache
 def _variables() -> frozenset[str]:
-    """The variables that JAX reads: one for each of its options, and those in its sources; empty if JAX fails."""
+    """The variables that JAX reads: one for each option, and those in its sources; empty if JAX does not start."""
     code, output = _run_python(_NAME_JAX, {"JAX_PLATFORMS": "cpu"})
     return frozenset(json.loads(output.splitlines()[-1])) if code == 0 and output else frozenset()

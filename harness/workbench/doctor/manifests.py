@@ -1,6 +1,6 @@
 """Environment variables of containers in a manifest (Kubernetes, Compose, Ray or similar), given as lists or maps.
 
-A manifest is read line by line: with templates it is not YAML, but its variables can still be read.
+A manifest is read line by line, because a manifest with templates is not valid YAML.
 """
 
 import re
@@ -15,7 +15,7 @@ _FLOW = re.compile(
 _ENTRY = re.compile(r"^(\s*)([A-Z][A-Z0-9_]*)\s*:\s+(\S.*)$")
 _ITEM = re.compile(r"^\s*-\s+([\"']?)([A-Z][A-Z0-9_]*)=(.*)$")
 _IS_MANIFEST = re.compile(r"^\s*(?:apiVersion|kind|containers|services|env|envs|env_vars|environment)\s*:", re.M)
-# Where the variables of one container begin.
+# The line before the variables of one container.
 _BEGINS = re.compile(r"^[\s-]*[\"']?(?:env|envs|env_vars|environment)[\"']?\s*:")
 _BLOCK = re.compile(r"[|>][+-]?\d*\s*$")
 _COMMENT = re.compile(r"\s+#.*$")
@@ -25,7 +25,7 @@ _COMMENT = re.compile(r"\s+#.*$")
 class Entry:
     """One variable: its first and last line, and its value, or the reason why the value is not known.
 
-    `container` numbers the lists and maps of variables.
+    `container` is the number of the list or map of variables that it is in.
     """
 
     line: int
@@ -61,7 +61,7 @@ def _of_line(lines: list[str], number: int) -> Iterator[Entry]:
         yield Entry(number + 1, number + 1, name, value.rpartition(quote)[0] if quote else _scalar(value))
     elif name := _NAME.match(line):
         following = _VALUE.match(lines[number + 1]) if number + 1 < len(lines) else None
-        # The keys of one entry stand below each other.
+        # The keys of one entry have the same indentation.
         if following is None or len(following[1]) != len(name[1]):
             return
         if following[2] == "valueFrom":
@@ -75,7 +75,7 @@ def _of_line(lines: list[str], number: int) -> Iterator[Entry]:
 
 
 def _value_and_last_line(lines: list[str], number: int, value: str, indent: int) -> tuple[str, int]:
-    """A value, which stands in line `number` or in the indented block below it, and the number of its last line."""
+    """A value in line `number`, or in the indented block below this line, and the number of the value's last line."""
     if not _BLOCK.match(value):
         return _scalar(value), number + 1
     block = []

@@ -1,4 +1,4 @@
-"""The checklist of a program: its compilations and their causes, its transfers, its precision, against targets."""
+"""The checklist of a program: compilations and their causes, transfers and precision, compared with targets."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from harness.workbench.tables import columns, table
 _SECTION_8 = "protocol, section 8"
 # Targets of section 8.
 COMPILATION_TARGET, INPUT_TARGET, TC_TARGET, HBM_TARGET = 0.05, 0.10, 0.80, 0.70
-# A smaller transfer is all latency: 64 KiB take 5 us over a PCIe link of 13 GB/s, about the fixed cost of a transfer.
+# The cost of smaller transfers is mostly fixed: at 13 GB/s (PCIe) 64 KiB take 5 us, about the fixed cost of a transfer.
 _TRANSFER_BYTES = 64 << 10
 # The default of jax_persistent_cache_min_compile_time_secs: programs that compile faster are not stored.
 _CACHED_SECONDS = 1.0
@@ -28,20 +28,20 @@ _WIDE, _NARROW = ("f32", "f64"), ("bf16", "f16")
 _MANY_PRODUCTS = 16
 _PRECISE = ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "f32_f32_f32", "bf16_bf16_f32_x6")
 _OUTSIDE = "an operation outside any jit"
-# Fewer operations outside jit only make a call's inputs or read its results.
+# A call with fewer operations outside jit needs them only to make inputs or read results.
 _OPERATIONS_ALONE = 5
 _NAMED = 4
-# A shorter wait is within the noise of a clock and the profiler; on a CPU, whose cores XLA shares with other processes,
-# within a few time slices of the scheduler (slices of 10 ms were seen on a busy machine).
+# Shorter waits are noise: of the clock and the profiler, and on a CPU of the scheduler, because XLA shares its cores
+# with other processes (on a busy machine time slices took 10 ms).
 _NOTABLE_SECONDS, _NOTABLE_ON_A_CPU = 1e-3, 50e-3
-# Smaller products take under a microsecond on any TPU, and products of less than a tenth of all FLOPs are not worth a
-# change.
+# Smaller products take under a microsecond on any TPU. A product with less than a tenth of all FLOPs is not worth
+# changing.
 _NOTABLE_FLOPS, _NOTABLE_SHARE = 1e7, 0.10
 # With three quarters of the cells in use, a product takes a third longer.
 _FULL = 0.75
 _UNDER, _OVER, _TOO_SHORT = "under the target", "over the target", "too short to tell"
 
-# Rules that find something missing; the others find something harmful.
+# Rules whose findings have the severity `missing`; findings of all other rules are `harmful`.
 _MISSING = ("no-cache", "no-platform")
 _REMEDIES = {
     "jit-in-loop": "Apply jax.jit once, outside loops and functions that are called often",
@@ -69,7 +69,7 @@ _COMPILATIONS = columns("name=compiled;count;seconds=time;phase;place=called at;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
-    """Figures of a program from its capture, as fractions; None without a capture, or if it lacks the figure."""
+    """Fractions of the MXU, of HBM and of idle time, read off a capture; None if there is no capture, or no figure."""
 
     tc: float | None = None
     hbm: float | None = None
@@ -77,7 +77,7 @@ class InUse:
 
 
 def checklist(run: ProgramRun, subject: str, seen: InUse = InUse()) -> tuple[Table, Table, Table]:
-    """Three tables about a run: findings, figures, compilations. Figures that only a capture shows come from `seen`."""
+    """Three tables about a run: findings, measures, compilations. `seen` has the figures that only a capture shows."""
     origin: Origin = "measured cpu" if run.platform == "cpu" else "measured"
     table_of_findings, _ = findings.table(
         (*(finding for rule in RULES for finding in rule(run, subject)), *_slow_input(run, subject, seen)),
@@ -149,7 +149,7 @@ def _link(run: ProgramRun, direction: str) -> float | None:
 
 
 def _input_wait(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
-    """Seconds that the devices wait for the host, their share of the time, and how the share compares with the target.
+    """Seconds that the devices wait for the host, their share of the time, and the comparison with the target in words.
 
     With a capture, the seconds are None and the share is the devices' idle share of a step. Without a capture, both
     figures come from the second call.
@@ -251,7 +251,7 @@ def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding
         if num_bytes >= _TRANSFER_BYTES:
             observation = f"{quantity(transfer.count, 'transfer')} in the second call, {transfer.num_bytes:,} bytes"
             if transfer.unsized:
-                observation += f" without the {transfer.unsized} of unreported size; the first call transferred "
+                observation += f", not counting {transfer.unsized} of unknown size; the first call transferred "
                 observation += f"{at_first:,} bytes in all"
             if link := _link(run, transfer.direction):
                 observation += f"; {num_bytes / link:.2g} s at {decimal(link, 'B/s')} (predicted)"
@@ -259,7 +259,7 @@ def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding
 
 
 def _wide_products(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Matrix products of wide operands, with the types of weights and other operands, forward and backward apart."""
+    """Matrix products of wide operands, with the types of both operands, for the forward and the backward pass."""
     groups: dict[tuple[str, str, str, str, str], int] = defaultdict(int)
     for dots in run.dots:
         if dots.left in _WIDE or dots.right in _WIDE:
@@ -271,9 +271,9 @@ def _wide_products(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _operands(dots: Dots) -> str:
-    """Words on the two operands: `: activations f32, weights f32 (stored as bf16)`.
+    """The two operands in words: `: activations f32, weights f32 (stored as bf16)`.
 
-    If neither is a weight: ` (gradients)` in the backward pass, otherwise "".
+    If neither operand is a weight: ` (gradients)` in the backward pass, otherwise "".
     """
     other = "gradients" if dots.part == "backward" else "activations"
     if not dots.weights:
@@ -290,7 +290,7 @@ def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             if dtype in _NARROW:
                 counted = quantity(count, "logarithm or exponential", "logarithms or exponentials")
                 observation = (
-                    f"{counted} of {dtype}: in this type a softmax or a loss is accurate to three digits at most"
+                    f"{counted} in {dtype}: a softmax or a loss in this type is accurate to three digits at most"
                 )
                 yield _finding("narrow-loss", module.module, subject, observation)
 
@@ -310,8 +310,8 @@ def _many_small(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         each = dots.flops / dots.count / max(1, dots.batch) if dots.count else 0.0
         if dots.batch == 1 and dots.count >= _MANY_PRODUCTS and 0 < each < _NOTABLE_FLOPS:
             observation = (
-                f"{dots.count} products of one size in one program, {each:.2g} FLOPs each: starting one takes "
-                "longer than computing it"
+                f"{dots.count} products of one size in one program, {each:.2g} FLOPs each: starting such a product "
+                "takes longer than computing it"
             )
             yield _finding("small-products", f"{dots.module} {dots.count} x {_sizes(dots)}", subject, observation)
 
@@ -340,12 +340,12 @@ def _missing_cache(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     folder = run.configuration.get("jax_compilation_cache_dir", "None")
     is_on = run.configuration.get("jax_enable_compilation_cache") == "True" and folder not in ("None", "")
     if slow and not is_on:
-        observation = f"slow compilations ({len(slow)}) took {sum(slow):.2g} s, and will again in the next process"
+        observation = f"slow compilations ({len(slow)}) took {sum(slow):.2g} s, and are repeated in each new process"
         yield _finding("no-cache", "jax_compilation_cache_dir", subject, observation)
 
 
 def _switches(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Debugging settings that slow everything, and a platform that is not set."""
+    """Findings for debugging settings that slow everything, and for a platform that is not set."""
     for name in ("jax_disable_jit", "jax_debug_nans"):
         if run.configuration.get(name) == "True":
             yield _finding("debugging", name, subject, f"{name} is on")
@@ -382,7 +382,7 @@ def _compilation_share(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]
         whole = run.seconds.get(phase)
         took = sum(c.seconds for c in run.compilations if c.phase == phase)
         if whole and took >= COMPILATION_TARGET * whole:
-            observation = f"compiling takes {took:.2g} s of {whole:.2g} s, over {COMPILATION_TARGET:.0%}"
+            observation = f"compilation takes {took:.2g} s of {whole:.2g} s, over {COMPILATION_TARGET:.0%}"
             yield _finding("compilation", f"{took / whole:.0%} of the {phase}", subject, observation)
 
 
@@ -399,8 +399,8 @@ def _slow_input(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFi
 
 
 def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Large products of few rows, or of sizes that leave a part of the matrix unit empty."""
-    # On a CPU the advice is for the default chip of contests.
+    """Large products with few rows, or with sizes that leave a part of the matrix unit empty."""
+    # For a CPU, the default chip of contests is assumed.
     chip = chip_of_device(run.device_kind) or chip_named(DEFAULT_CHIP)
     whole = sum(dots.flops for dots in run.dots)
     for dots in run.dots:

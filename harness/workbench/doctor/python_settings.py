@@ -1,4 +1,4 @@
-"""The variables that a Python program sets for JAX and XLA, read from its syntax; nothing is run."""
+"""The variables that a Python program sets for JAX and XLA, read from its syntax tree without running the program."""
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
@@ -7,29 +7,29 @@ from typing import TypeAlias
 
 from harness.records.doctor import Setting
 
-# A variable that is set, or words on the line and the reason why its assignment was not understood.
+# A setting, or, for an assignment that was not understood, its line and the reason in words.
 Step: TypeAlias = Setting | str
 
-# Functions that start JAX's backends, which read XLA_FLAGS and LIBTPU_INIT_ARGS then and never again. Calls of
-# jax.numpy and jax.random start them too.
+# Functions that start JAX's backends. The backends read XLA_FLAGS and LIBTPU_INIT_ARGS only when they start. Calls of
+# jax.numpy and jax.random start the backends, too.
 _STARTING = """
 devices local_devices device_count local_device_count default_backend process_index process_count device_put make_mesh
 block_until_ready
 """
 _STARTS = frozenset(f"jax.{name}" for name in _STARTING.split())
 _START_BY_PREFIX = ("jax.numpy.", "jax.random.")
-# Facts about types need no backend.
+# Functions about types, which need no backend.
 _NO_START = frozenset(
     f"jax.numpy.{name}" for name in ("dtype", "finfo", "iinfo", "issubdtype", "promote_types", "result_type")
 )
-# The functions that these return start the backend when they are called.
+# Functions that return compiled functions. Calling a compiled function starts the backend.
 _COMPILED = frozenset(("jax.jit", "jax.pmap"))
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class _Unread(Exception):
-    """An expression whose text is not known without running it."""
+    """Raised for an expression whose value is unknown without running the program."""
 
 
 def assignment(name: str, value: str, place: str) -> Setting:
@@ -41,11 +41,11 @@ def steps(tree: ast.Module, is_watched: Callable[[str], bool]) -> Iterator[Step]
     """The assignments to environment variables and JAX's options, in the order in which they run.
 
     An assignment is not certain if it is in a condition, or in a function that the module does not call. Scope 0 is the
-    program's environment; in environments of other processes, the other scopes, only watched variables count.
+    program's environment. The other scopes are environments for other processes; there only watched variables count.
     """
     walk = _Walk(is_watched)
     yield from walk.body(tree.body)
-    # What the module itself does not call may run or not.
+    # It is unknown whether functions that the module does not call are ever run.
     walk.is_certain = False
     while walk.functions:
         started = walk.started_in, walk.started_by
@@ -54,19 +54,19 @@ def steps(tree: ast.Module, is_watched: Callable[[str], bool]) -> Iterator[Step]
 
 
 class _Walk:
-    """A walk through the module's statements, with the texts of its names and environment variables so far."""
+    """A walk through the module's statements that tracks the values of names and of environment variables."""
 
     def __init__(self, is_watched: Callable[[str], bool]) -> None:
         self.is_watched = is_watched
         self.is_certain = True
         self.names: dict[str, str] = {}
-        # The program's environment (""), and those that it makes for other processes, by their names.
+        # Environments by name: the program's own (""), and dictionaries that it makes for other processes.
         self.environments: dict[str, dict[str, str]] = {"": {}}
-        # Other names of the program's environment.
+        # Names of variables that are the program's environment.
         self.aliases: set[str] = set()
-        # What each name of the module stands for: `jnp` for `jax.numpy`.
+        # The full name of each imported name: `jax.numpy` for `jnp`.
         self.modules: dict[str, str] = {}
-        # Functions whose bodies were not read so far: they are read where they are called.
+        # Functions whose bodies have not been read yet; each body is read at the function's first call.
         self.functions: dict[str, _Function] = {}
         self.compiled: set[str] = set()
         self.imported_in: int | None = None
@@ -127,7 +127,7 @@ class _Walk:
         return isinstance(node, (ast.Name, ast.Attribute)) and self._full_name(node) in _COMPILED
 
     def _calls(self, statement: ast.stmt) -> Iterator[Step]:
-        """The assignments in functions that this statement calls; notes the line that starts a backend."""
+        """The assignments in functions that this statement calls. Also records the first line that starts a backend."""
         nodes = [
             node for name, node in ast.iter_fields(statement) if name not in ("body", "handlers", "orelse", "finalbody")
         ]
@@ -152,7 +152,7 @@ class _Walk:
         return f"{module}.{rest}" if rest else module
 
     def _too_late(self, name: str) -> str:
-        """Words on the earlier line that has read this environment variable; "" if there is none."""
+        """Says which earlier line has read this environment variable; "" if none has."""
         if name.startswith("JAX_") and self.imported_in is not None:
             return f"the import of JAX in line {self.imported_in} has read the variable"
         if not name.startswith("JAX_") and self.started_in is not None:
@@ -193,7 +193,7 @@ class _Walk:
         elif isinstance(target, ast.Subscript) and (holder := self._environment(target.value)) is not None:
             yield self._set(target.slice, value, target.lineno, add=add, holder=holder)
         elif isinstance(target, ast.Subscript) and self._is_watched_key(target.slice):
-            # A dictionary with such a key is an environment, whoever made it.
+            # Any dictionary with such a key counts as an environment.
             holder = ast.unparse(target.value)
             self.environments.setdefault(holder, {})
             yield self._set(target.slice, value, target.lineno, add=add, holder=holder)
@@ -214,14 +214,14 @@ class _Walk:
         elif name.endswith("config.update") and len(call.args) == 2:
             option = call.args[0]
             if isinstance(option, ast.Constant) and isinstance(option.value, str) and option.value.startswith("jax_"):
-                # An option of JAX and its variable are one setting.
+                # An option of JAX is recorded under its environment variable.
                 option_set = self._set(ast.Constant(option.value.upper()), call.args[1], call.lineno)
                 yield option_set if isinstance(option_set, str) else replace(option_set, too_late="")
         else:
             yield from self._other_environments(call)
 
     def _environment(self, node: ast.expr) -> str | None:
-        """The name of the environment that an expression stands for ("": the program's own), or None."""
+        """The name of the environment that an expression refers to ("": the program's own); None if to none."""
         if (isinstance(node, ast.Attribute) and node.attr == "environ") or (
             isinstance(node, ast.Name) and (node.id == "environ" or node.id in self.aliases)
         ):
@@ -252,7 +252,7 @@ class _Walk:
         return isinstance(node, ast.Constant) and isinstance(node.value, str) and self.is_watched(node.value)
 
     def _other_environments(self, node: ast.AST, holder: str | None = None) -> Iterator[Step]:
-        """The watched variables in an expression's dictionaries: environments of processes that it starts."""
+        """The watched variables in an expression's dictionaries, which count as environments of other processes."""
         for inner in ast.walk(node):
             if isinstance(inner, ast.Dict):
                 pairs = self._pairs([inner], [])
@@ -302,7 +302,7 @@ class _Walk:
         )
 
     def _put(self, call: ast.Call) -> Step:
-        """The assignment that os.putenv makes: it sets what libtpu reads, and leaves os.environ as it is."""
+        """The assignment made by os.putenv, which libtpu sees; os.environ does not change."""
         seen_by_python = dict(self.environments[""])
         step = self._set(call.args[0], call.args[1], call.lineno)
         self.environments[""] = seen_by_python
@@ -310,17 +310,17 @@ class _Walk:
             return step
         unreached = ""
         if step.variable.startswith("JAX_"):
-            unreached = "JAX reads os.environ, which os.putenv leaves as it is"
+            unreached = "JAX reads os.environ, which os.putenv does not change"
         elif step.variable == "LIBTPU_INIT_ARGS" and self.imported_in is None:
-            # `cloud_tpu_init` of jax 0.10.2 appends a flag of its own to what os.environ holds.
+            # `cloud_tpu_init` of jax 0.10.2 appends a flag to the value in os.environ.
             unreached = (
-                "on a machine with TPUs JAX sets LIBTPU_INIT_ARGS again when it is imported, from os.environ, "
-                "which os.putenv leaves as it is"
+                "on a machine with TPUs the import of JAX sets LIBTPU_INIT_ARGS again from os.environ, "
+                "which os.putenv does not change"
             )
         return replace(step, unreached=unreached, too_late="" if unreached else step.too_late)
 
     def _text(self, node: ast.expr) -> str:
-        """The text that an expression evaluates to. Raises _Unread."""
+        """The value of an expression, as text. Raises _Unread."""
         match node:
             case ast.Constant(value=value) if not isinstance(value, bytes):
                 return str(value)

@@ -20,11 +20,11 @@ _EXPANSION = re.compile(r"\$(?:(\w+)|\{(\w+)(?:(:?[-+=?])((?:[^{}]|\{[^{}]*\})*)
 _OPENS, _CLOSES = {"if", "case", "while", "until", "for"}, {"fi", "esac", "done"}
 _LINE = re.compile(r"\bline (\d+)")
 _CONTROL = _OPENS | {"then", "do", "else", "elif", "!", "{", "time"}
-# Commands whose assignments last.
+# Commands whose assignments also apply to later commands.
 _LASTING = ("export", "declare", "typeset", "readonly", "local", "ENV", "ARG", "let")
 # `--env=NAME=value`, `-eNAME=value`.
 _OPTION = re.compile(r"(?:-e|--[\w-]*env[\w-]*)=?([A-Z]\w*\+?=.*)", re.DOTALL)
-# A quote that is never closed must not swallow the script.
+# The most lines of one command: without a limit, a quote that is never closed would take in the whole script.
 _LONGEST_COMMAND = 400
 _PYTHON = re.compile(r"^\s*(import|from)\s+\w|os\.environ|jax\.config", re.MULTILINE)
 _ENV_OF_NOTEBOOK = re.compile(r"^\s*%(?:set_)?env\s+(\w+)(?:=|\s+)(.*)$")
@@ -61,7 +61,7 @@ def of_script(text: str, subject: str) -> Settings:
     if tree is not None:
 
         def place(words: str) -> str:
-            """Words that begin with or contain a line's number; in a notebook, with its cell and line instead."""
+            """`words`, in which a notebook's cell and line replace the line number of its program."""
             return _LINE.sub(lambda match: places[int(match[1]) - 1], words, count=1) if places else words
 
         for step in python_settings.steps(tree, is_watched):
@@ -86,7 +86,7 @@ def of_script(text: str, subject: str) -> Settings:
 
 
 def _notebook_program(text: str) -> tuple[str, tuple[str, ...]] | None:
-    """The code of a notebook as one Python program, and the place of each line in words; None if it is no notebook.
+    """The code of a notebook as one Python program, and each line's place in words; None if `text` is no notebook.
 
     `%env` sets a variable; other magics and commands are left out.
     """
@@ -113,9 +113,9 @@ def _python(line: str) -> str:
 
 
 def of_capture(space: Space, subject: str) -> Settings:
-    """The settings in the statistics of a capture's planes, and PYTHON_TRACER if it has events of Python calls.
+    """The settings in the statistics of a capture's planes; also PYTHON_TRACER if the capture has Python calls.
 
-    JAX's profiler records no settings today; some launchers record command lines and flags.
+    JAX's profiler records no settings, but some launchers record command lines and flags.
     """
     reader = Reader(subject)
     for plane in space.planes:
@@ -128,7 +128,7 @@ def of_capture(space: Space, subject: str) -> Settings:
                 reader.assign(assignment(variable, words, f"plane {plane.name}, {name}"))
     if not reader.assigned:
         reader.notes.append(
-            "The capture records no flags: the profiler of JAX writes none into its planes. Audit the launch script."
+            "The capture contains no flags, because JAX's profiler records none. Audit the launch script instead."
         )
     traced = sum(
         event.of.name.startswith("$") for plane in space.planes for line in plane.lines for event in line.events
@@ -140,11 +140,11 @@ def of_capture(space: Space, subject: str) -> Settings:
 
 @dataclass
 class Reader:
-    """Assignments in the order in which they are made, and the values of the variables so far."""
+    """The assignments so far, in order, and the current values of the variables."""
 
     subject: str
     values: dict[str, str] = field(default_factory=dict)
-    # Values that one scope alone sees; they win over `values`, which all scopes see.
+    # Values that only one scope sees; they take precedence over `values`, which all scopes see.
     scoped: dict[tuple[int, str], str] = field(default_factory=dict)
     scopes: int = 0
     assigned: list[Setting] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Reader:
     notes: list[str] = field(default_factory=list)
 
     def assign(self, setting: Setting) -> None:
-        """Sets a variable; if that is certain, flags that only its old value had are marked as not final."""
+        """Sets a variable. If the assignment is certain, flags that only the old value has are marked as not final."""
         name, scope, is_certain = setting.variable, setting.scope, setting.is_certain
         if name in FLAG_VARIABLES:
             new = (setting.value or "").split()
@@ -173,7 +173,7 @@ class Reader:
             self.values[name] = setting.value or ""
 
     def value(self, name: str, scope: int = 0) -> str:
-        """The value of a variable so far, as a scope sees it; "" if it has none."""
+        """The current value of a variable in a scope; "" if it has none."""
         return self.scoped.get((scope, name), self.values.get(name, ""))
 
     def _throw_away(self, variable: str, kept: list[str], scope: int) -> None:
@@ -194,19 +194,19 @@ class Reader:
 
 
 def _flag(setting: Setting, word: str) -> Setting:
-    """The flag that a word of a variable's value sets."""
+    """The setting of the flag that `word`, a word of a variable's value, sets."""
     name, equals, value = word.lstrip("-").partition("=")
     return replace(setting, name=name, value=value if equals else None, word=word)
 
 
 def _read_shell(text: str, reader: Reader, before: int = 0) -> None:
-    """Reads the assignments of a script, and of scripts that stand in its commands; `before` lines stand above it."""
+    """Reads the assignments of a script and of scripts inside its commands; `before` lines precede the script."""
     depth = 0
     for number, source, words in _commands(text):
         line = before + number
         if words is None:
             if any(prefix in source for prefix in (*FLAG_VARIABLES, "JAX_", "--xla_")):
-                reader.not_understood.append(f"line {line}: quotes that do not close: {source.strip()[:80]}")
+                reader.not_understood.append(f"line {line}: a quote is not closed: {source.strip()[:80]}")
             continue
         if words[:1] == ["set"] or words[:1] == ["echo"]:
             continue
@@ -220,14 +220,14 @@ def _read_shell(text: str, reader: Reader, before: int = 0) -> None:
         loose = [word for word in words if word.startswith("--xla_") and not read]
         if loose and not any(_ASSIGNMENT.fullmatch(word) and not word.startswith("-") for word in words):
             reader.not_understood.append(
-                f"line {line}: {loose[0]} stands on a command line, not in a variable: whether the program reads "
-                "it is unknown"
+                f"line {line}: {loose[0]} is an argument of a command, not in a variable: it is unknown whether the "
+                "program reads this argument"
             )
         depth = max(0, depth - sum(word in _CLOSES for word in heads))
 
 
 def _simple_commands(words: list[str]) -> Iterator[list[str]]:
-    """The commands of a list or pipeline, without the words that open conditions and loops."""
+    """The simple commands of a list or pipeline, without the keywords of conditions and loops."""
     for is_separator, group in itertools.groupby(words, lambda word: set(word) <= set(";&|()")):
         if not is_separator:
             command = list(itertools.dropwhile(lambda word: word in _CONTROL, group))
@@ -236,9 +236,9 @@ def _simple_commands(words: list[str]) -> Iterator[list[str]]:
 
 
 def _assign_all(words: list[str], reader: Reader, line: int, *, is_certain: bool) -> bool:
-    """Makes the assignments of one command; True if a watched variable is among them.
+    """Makes the assignments of one command; returns True if a watched variable is among them.
 
-    Only the command itself sees the assignments that stand in front of it.
+    Assignments before the name of a command apply only to this command.
     """
     read = False
     lasts = words[0] in _LASTING or all(_ASSIGNMENT.fullmatch(word.rstrip(";")) for word in words)
@@ -257,7 +257,7 @@ def _assign_all(words: list[str], reader: Reader, line: int, *, is_certain: bool
             value = f"{values.get(name, '')}{value}"
         if is_watched(name) or "--xla" in value or name in values or not unread:
             if unread and (is_watched(name) or "--xla" in value):
-                reader.not_understood.append(f"line {line}: {unread} in {name}: its value is not known")
+                reader.not_understood.append(f"line {line}: the value of {name} is not known: it contains {unread}")
             setting = assignment(name, value, f"line {line}")
             reader.assign(replace(setting, is_certain=is_certain, scope=scope))
             read = read or is_watched(name)
@@ -269,7 +269,7 @@ def _assign_all(words: list[str], reader: Reader, line: int, *, is_certain: bool
 
 
 def _scripts(words: list[str]) -> Iterator[str]:
-    """The scripts that a command hands on: `--command="..."` of a launcher, `-c '...'` of a shell."""
+    """The scripts in a command's arguments: `--command="..."` of a launcher, `-c '...'` of a shell."""
     for word, following in itertools.pairwise((*words, "")):
         option, equals, value = word.partition("=")
         if option == "--command":
@@ -281,7 +281,7 @@ def _scripts(words: list[str]) -> Iterator[str]:
 def _commands(text: str) -> Iterator[tuple[int, str, list[str] | None]]:
     """The line number, source and words of each command; the words are None if quotes do not close.
 
-    Lines are joined if they are continued or inside quotes.
+    Continued lines, and lines inside quotes, are joined.
     """
     lines = text.splitlines()
     at = 0
@@ -308,7 +308,7 @@ def _split(source: str) -> list[str] | None:
 
 
 def _expand(raw: str, values: Mapping[str, str], assigned: str) -> tuple[str, str]:
-    """A value with its variables replaced, unset ones by their default or "", and words on an unknown part, if any."""
+    """A value with its variables expanded (unset variables: their default or ""), and its unknown part in words."""
     unread = ""
     # shlex cuts `$(...)` at its parenthesis.
     if raw.endswith("$") or "$(" in raw or "`" in raw:
@@ -321,9 +321,9 @@ def _expand(raw: str, values: Mapping[str, str], assigned: str) -> tuple[str, st
             return values[name] if match[3] not in (":+", "+") else match[4] or ""
         if match[3] in (":-", "-", ":=", "="):
             return match[4] or ""
-        # The variable's own value in the caller's environment is not known; putting it in front is usual.
+        # Scripts often prepend the old value of the variable; an old value from the caller is unknown and left out.
         if name != assigned and not match[3]:
-            unread = unread or f"${name}, which is not set here,"
+            unread = unread or f"${name}, which is not set here"
         return ""
 
     return _EXPANSION.sub(put, raw), unread

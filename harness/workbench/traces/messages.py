@@ -1,4 +1,4 @@
-"""The messages for writing a profile: an XSpace of xplane.proto and everything in it."""
+"""The protobuf messages for writing a profile: XSpace of xplane.proto and the messages inside it."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.dumps.schema import Schema, message_class
 
-# Text is bytes here: names may not be UTF-8, and are written as they are.
+# Text fields are bytes here: names may be invalid UTF-8, and are written unchanged.
 _SCHEMA: Schema = {
     "XSpace": (("planes", 1, "XPlane*"), ("hostnames", 4, "bytes*")),
     "XPlane": (
@@ -49,7 +49,7 @@ def _space_class() -> Any:
 
 
 class Names:
-    """The names of a plane's statistics, each stored once; call `into` when all are known."""
+    """The names of a plane's statistics, each stored once. Call `into` after the last `add`."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -69,5 +69,5 @@ class Names:
 
 
 def text(value: str) -> bytes:
-    """A name or a word as bytes; a lone surrogate, which UTF-8 cannot encode, becomes `?`."""
+    """A string as UTF-8 bytes; a lone surrogate, which UTF-8 cannot encode, becomes `?`."""
     return value.encode("utf-8", "replace")

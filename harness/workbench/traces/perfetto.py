@@ -1,6 +1,6 @@
-"""The JSON trace-event format, which ui.perfetto.dev opens: its events, and the timeline of a simulated run in it.
+"""Events in the JSON trace-event format, which ui.perfetto.dev opens, and a simulated run's timeline in this format.
 
-Format: "Trace Event Format" of the Chromium project, complete (X) and metadata (M) events.
+The format is the Chromium project's "Trace Event Format"; complete (X) and metadata (M) events are written.
 """
 
 import json
@@ -10,12 +10,12 @@ from harness.records import Span, Timeline
 from harness.workbench.traces.rows import rows
 
 Where = Mapping[str, int]
-# Words in front of a span's name in the viewer, where kinds share a row.
+# Prefixes of a span's name in the viewer, for kinds that share a row with others.
 _WORDS = {"wait": "wait for ", "stall": "stall on "}
 
 
 def document(about: Mapping[str, object], events: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
-    """The document with these events, in pieces: a capture of millions of events need not fit into memory as text."""
+    """The document with these events, in pieces, so that the text of millions of events need not fit into memory."""
     yield b'{"displayTimeUnit":"ns","otherData":' + _json(about) + b',"traceEvents":[\n'
     separator = b""
     for event in events:
@@ -29,7 +29,7 @@ def _json(value: object) -> bytes:
 
 
 def label(what: str, where: Where, name: str, index: int | None = None) -> Iterator[dict[str, object]]:
-    """The events that name a `process` or `thread`, and with `index` place it among others."""
+    """The events that name a process or thread (`what`), and set its position among the others if `index` is given."""
     yield {"ph": "M", "name": f"{what}_name", **where, "args": {"name": name}}
     if index is not None:
         yield {"ph": "M", "name": f"{what}_sort_index", **where, "args": {"sort_index": index}}
@@ -38,19 +38,19 @@ def label(what: str, where: Where, name: str, index: int | None = None) -> Itera
 def slice_of(
     name: str, where: Where, start: int, end: int, arguments: Mapping[str, object], category: str = ""
 ) -> dict[str, object]:
-    """A complete event from `start` to `end`, in whole nanoseconds, Perfetto's unit.
+    """A complete event from `start` to `end`, both in whole nanoseconds, Perfetto's unit.
 
-    The caller rounds the ends and not the length, so that neighbours still touch and do not overlap.
+    The caller rounds both ends, not the length, so that adjacent events still touch and never overlap.
     """
     times = {"ts": start / 1000, "dur": (end - start) / 1000}
     return {"ph": "X", "name": name, **({"cat": category} if category else {}), **where, **times, "args": arguments}
 
 
 def trace_json(timeline: Timeline, title: str) -> bytes:
-    """The trace of `timeline`, not compressed: every core or chip is a process, every row one of its threads.
+    """The uncompressed trace of `timeline`: every core or chip is a process, and every row one of its threads.
 
-    Times are microseconds of the simulated run. A cycle is shorter than a nanosecond, so some bundles shrink to a
-    mark; the exact `start_cycle` and `cycles` are arguments of every slice.
+    Times are microseconds of the simulated run. A cycle is shorter than a nanosecond, so some bundles have zero length
+    in the viewer; the arguments of every slice give the exact `start_cycle` and `cycles`.
     """
     about = {
         "source": "simulated, no device ran this",

@@ -1,4 +1,4 @@
-"""The rows of a drawn timeline: by core or chip, in a fixed order, without overlap inside a row."""
+"""The rows in which a timeline is drawn: grouped by core or chip, in a fixed order, without overlap inside a row."""
 
 import re
 from collections.abc import Iterable
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from harness.records import Span, Timeline
 
-# Rows that the eye compares stand together: the program, its waits, transfers, the units.
+# Rows that people compare are adjacent: first the program, then its waits, the transfers, the units.
 _ORDER = ("ops", "steps", "waits", "stalls", "DMA in", "DMA out", "DMA to chips", "link to")
 _ROW = re.compile(r"(core|chip) (\d+) (.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Spans of core or chip `number`, sorted by start, without overlap; `name` leaves the core or chip out.
+    """Spans of core or chip `number`, sorted by start, without overlap.
 
-    `place` is the core or chip in words: `core 0`, `chip 3`.
+    `place` names the core or chip (`core 0`, `chip 3`); `name` is the row's name without it.
     """
 
     place: str
@@ -27,7 +27,7 @@ class Row:
 def rows(timeline: Timeline) -> tuple[Row, ...]:
     """All rows of `timeline`; the rows of one core or chip follow each other.
 
-    A row whose spans overlap, as transfers do, becomes several: `DMA in`, `DMA in 2`.
+    A row with overlapping spans, such as transfers, is split into several: `DMA in`, `DMA in 2`.
     """
     named: dict[tuple[int, str, str], list[Span]] = {}
     for span in timeline.spans:
@@ -43,13 +43,13 @@ def rows(timeline: Timeline) -> tuple[Row, ...]:
 
 
 def _rank(name: str) -> tuple[int, str]:
-    # Units keep the order that the timeline has them in: sorting is stable.
+    # Units keep the order of the timeline, because sorting is stable.
     rank = next((place for place, row in enumerate(_ORDER) if name.startswith(row)), len(_ORDER))
     return rank, name if rank < len(_ORDER) else ""
 
 
 def _lanes(spans: Iterable[Span]) -> list[list[Span]]:
-    """The spans in as few lists as possible without overlap inside a list."""
+    """The spans, divided into as few lists as possible without overlap inside a list."""
     lanes: list[list[Span]] = []
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         free = next((lane for lane in lanes if lane[-1].end <= span.start), None)

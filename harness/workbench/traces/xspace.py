@@ -1,4 +1,4 @@
-"""A timeline as an XSpace, laid out as captures of a real TPU are, so that XProf's tools read it."""
+"""A timeline as an XSpace with the layout of a real TPU's capture, so that XProf's tools can read it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,27 +11,26 @@ from harness.workbench.traces.messages import Names, new_space, text
 from harness.workbench.traces.perfetto import figures, shown_name
 from harness.workbench.traces.rows import rows
 
-# Names that XProf looks for (seen in a capture of a v6e and in what xprof 2.24 accepts): the lines of a device plane,
-# and the statistics of planes and instructions.
+# Names of lines in a device plane that XProf looks for (as in a capture of a v6e; xprof 2.24 accepts them).
 _MODULES, _OPS, _STEPS = "XLA Modules", "XLA Ops", "Steps"
 _PICOSECONDS = 1e12
-# Any number will do: it only ties instructions to their module.
+# An arbitrary number that links instructions to their module.
 _PROGRAM = 1
-# Prefixes of the statistics of cycles and transfers, and the suffix of the rows that are the timeline's own.
+# Prefixes of the statistics of cycles and transfers, and the suffix of rows that only simulated timelines have.
 CYCLES, TRANSFERS, DRAWN = "simulated cycles: ", "simulated transfers: ", " (simulated)"
-# The layouts in front of the opcode have parentheses too, but no blank before a word.
+# The layouts before the opcode also contain a word and a parenthesis, but without a blank before the word.
 _OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
 
 Stats = Mapping[str, int | float | str]
 
 
 def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
-    """The XSpace: a plane `/device:TPU:n` for every core or chip, its ops where XProf's tools look, and all other rows.
+    """The XSpace: a plane `/device:TPU:n` for every core or chip, with its ops as XProf expects them, and other rows.
 
-    XProf shows only planes with a device's name, which cannot say `simulated`. Therefore `title`, which says it, names
-    the module, and the device type and the other rows say it, too. An op without an HLO text is called by its name.
-    The module's run has the core's cycles by cause as statistics. Peaks are those of one core. Offsets and durations
-    are whole picoseconds.
+    XProf shows only planes named like a device, so the word `simulated` cannot be in a plane's name. It is in the
+    module's name (`title`), in the device type and in the names of the other rows. An op without HLO text gets its own
+    name. Statistics of the module's run give the core's cycles by cause. Peaks are those of one core. Offsets and
+    durations are whole picoseconds.
     """
     drawn, space = rows(timeline), new_space(host)
     for number, core in enumerate(sorted({row.number for row in drawn}), 1):
@@ -50,7 +49,7 @@ def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
             if row.number == core and row.name == "ops":
                 plane.line(_OPS, [(op, plane.instruction(op, timeline.instructions), {}) for op in row.spans])
             elif row.number == core:
-                # A row of the timeline as it is.
+                # Any other row of the timeline, unchanged.
                 spans = ((span, plane.metadata(shown_name(span), "", {}), figures(span)) for span in row.spans)
                 plane.line(f"{row.name}{DRAWN}", spans)
         plane.names.into(plane.message)
@@ -58,7 +57,7 @@ def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
 
 
 def _cycles(timeline: Timeline, core: int) -> dict[str, int]:
-    """The cycles of a core by cause, and the cycles with a transfer in flight or waited for."""
+    """The cycles of a core by cause, its cycles with a transfer in flight, and its cycles waiting for a transfer."""
     parts = timeline.parts[core].parts if core < len(timeline.parts) else ()
     cycles = {f"{CYCLES}{part_words(part)}": round(part.cycles) for part in parts}
     for transfers in timeline.transfers[core : core + 1]:
@@ -67,7 +66,7 @@ def _cycles(timeline: Timeline, core: int) -> dict[str, int]:
 
 
 class _Plane:
-    """One plane under construction: names are stored once and referred to by number."""
+    """One plane under construction; each name is stored once and referred to by its number."""
 
     def __init__(self, message: Any, clock_hz: float) -> None:
         self.message, self.names = message, Names()
@@ -75,7 +74,7 @@ class _Plane:
         self._metadata: dict[tuple[str, str], int] = {}
 
     def metadata(self, name: str, shown: str, stats: Stats) -> int:
-        """The number of the metadata that all events of that name share."""
+        """The number of the metadata that all events with this name share."""
         if (name, shown) not in self._metadata:
             number = self._metadata[name, shown] = len(self._metadata) + 1
             kind = self.message.event_metadata.add(key=number).value
@@ -95,7 +94,7 @@ class _Plane:
         return self.metadata(instruction, op.name, stats | {name: value for name, value in counts.items() if value})
 
     def line(self, name: str, events: Iterable[tuple[Span, int, Stats]]) -> None:
-        """Adds a line of events with their metadata. Both ends are rounded, not the length: neighbours still touch."""
+        """Adds a line of events. Both ends of an event are rounded, not its length, so adjacent events still touch."""
         line = self.message.lines.add(id=len(self.message.lines) + 1, name=text(name))
         for span, metadata, stats in events:
             start, end = (round(cycle * self._picoseconds) for cycle in (span.start, span.end))
@@ -104,6 +103,6 @@ class _Plane:
 
 
 def _category(instruction: str) -> str:
-    """The opcode of an HLO instruction, or `unknown` if there is only its name."""
+    """The opcode of an HLO instruction, or `unknown` if `instruction` is only its name."""
     match = _OPCODE.search(instruction)
     return match[1] if match else "unknown"

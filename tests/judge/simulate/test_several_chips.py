@@ -305,7 +305,7 @@ def test_slices_are_as_square_as_they_can_be() -> None:
         ([], "expected --arg, such as 'f32[8,128]', for x, got none"),
         (["f32[4097@x,1024]"], "a multiple of x=2 before @x, got 4097"),
         (["f32[4098@x@y,1024]"], "a multiple of x=2 * y=2 before @x@y, got 4098"),
-        (["f32[4096@x,1024@x]"], "expected each axis once behind the @ of one --arg, got x 2 times"),
+        (["f32[4096@x,1024@x]"], "expected each axis at most once in one --arg, got x 2 times"),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(
@@ -366,5 +366,5 @@ def test_waits_for_other_chips_are_off_by_a_part_of_their_own(dumps) -> None:  #
 
 def test_an_axis_that_the_mesh_lacks_is_refused(tmp_path: Path) -> None:
     for mesh, axes in (({"x": 4}, "its axes are x"), ({}, "no --mesh is given")):
-        with pytest.raises(RatchetError, match=f"expected an axis of --mesh behind @, got 'y': {axes}"):
+        with pytest.raises(RatchetError, match=f"expected an axis of --mesh after @, got 'y': {axes}"):
             lower_program(f"{_PROGRAMS}:pairs", ["f32[4096@y,1024]"], chip("v5e"), mesh=mesh, dumps=tmp_path)

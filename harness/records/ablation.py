@@ -20,13 +20,13 @@ class AblatedChange:
 
     - `together` are the other changes that had to be taken out with it, for the reason in `tie`. Times and worth then
       apply to all these changes together.
-    - `worth_seconds` is the time without it minus the champion's, `worth_fraction` this difference divided by the time
-      without it, `uncertainty_seconds` one standard deviation of the simulator's error; None if one of the times is not
-      known.
+    - `worth_seconds` is the time without the change minus the champion's, `worth_fraction` this difference divided by
+      the time without the change, `uncertainty_seconds` one standard deviation of the simulator's error; None if one of
+      the times is not known.
     - `own_seconds` is this change's part of a shared worth: the time without this change and `together`, minus the time
       without only `together`. None if the change was taken out alone, or if a time is not known.
-    - `failure` is the champion's failure without this change alone; changes that share its lines are taken out too. It
-      is "" if the champion passes.
+    - `failure` is the champion's failure if only this change and changes of the same lines are taken out; "" if the
+      champion passes.
     - `scratch` is the folder with the judged files, relative to the contest's folder; "" if nothing was judged.
     - `spills` are executed saves of vector registers, `vmem_bytes` the largest need of any call, both without the
       change.
@@ -53,10 +53,10 @@ class AblatedChange:
 class Ablation:
     """The champion, each change taken out of it, and the champion without any of the changes (`whole`).
 
-    `attempt` is the attempt whose hunks were taken out. If it is None, accepted attempts were taken out, and the whole
-    is attempt `baseline`. `whole_seconds` is None if the whole has no time, for the reason in `whole_failure`.
-    `reworded` are the newest attempts, which changed the champion's text but not its program. The changes were taken
-    out of the text that the first of these attempts started from.
+    `attempt` is the attempt whose hunks were taken out. If it is None, accepted attempts were taken out, and `baseline`
+    is the attempt without any of the changes. `whole_seconds` is None if that kernel has no time, for the reason in
+    `whole_failure`. `reworded` are the newest attempts, which changed the champion's text but not its program. The
+    changes were taken out of the text that the first of these attempts started from.
     """
 
     chip: str
@@ -79,5 +79,5 @@ class Ablation:
 
     @property
     def gain_seconds(self) -> float | None:
-        """The joint worth of all changes; None if the whole has no time."""
+        """The joint worth of all changes; None if the kernel without any of them has no time."""
         return None if self.whole_seconds is None else self.whole_seconds - self.champion_seconds

@@ -1,6 +1,6 @@
 """A captured profile as records: devices, their executed operations, modules, steps, and the host's work.
 
-Times are seconds from the capture's first event; durations are of one execution. None: the capture does not say.
+Times are seconds from the capture's first event; durations are of one execution. None: not in the capture.
 """
 
 from dataclasses import dataclass
@@ -78,8 +78,8 @@ class Device:
     """One device's part of a capture: a TPU core, a GPU, or the host's CPU if XLA ran on it.
 
     `executions` are the serial line of operations (`XLA Ops`), sorted by start, outer ones before nested ones. On a GPU
-    they are the operations of all streams, on a CPU of all threads, which overlap. `asynchronous` are those of the
-    `Async XLA Ops` line, which overlap with `executions`. `waits` are spans in which a TPU waited before a program.
+    they are the operations of all streams, on a CPU of all threads, which overlap. `asynchronous` are the operations of
+    the `Async XLA Ops` line, which overlap with `executions`. `waits` are spans in which a TPU waited before a program.
     """
 
     name: str

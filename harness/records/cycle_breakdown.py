@@ -43,8 +43,8 @@ class LineTime:
     belong to no line. Operations that the compiler added belong to the line that they work for
     (harness/judge/simulate/source_lines.py).
 
-    `operations` are executed operations per unit. Two kinds are listed a second time under a name of their own: those
-    of the transcendental unit other than exponentials (`EUP rcp`, `EUP rsqrt`; missing in old records), and pushes of
+    `operations` are executed operations per unit. Two kinds are listed a second time under separate names: operations
+    of the transcendental unit except exponentials (`EUP rcp`, `EUP rsqrt`; missing in old records), and pushes of
     weights that the matrix unit transposes. `spilled_bytes` counts vector registers that this line computes and that
     are saved to VMEM, `filled_bytes` vector registers that this line uses and that are restored.
     """
@@ -79,7 +79,7 @@ class LineTime:
 class CycleBreakdown:
     """One core's run by part: the parts sum to the core's cycles, and so do the lines.
 
-    If several cores ran, it is the core that ends last. `lines` is empty if nobody asked for them, as in screening.
+    If several cores ran, it is the core that ends last. `lines` is empty if lines were not requested, as in screening.
     `spill_cycles` is a lower bound on the bundles that spilling adds: those in which only spills and fills are issued.
     """
 

@@ -45,7 +45,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Proof that the checked program and the one compiled for `platform` are the same.
+    """Proof that the checked program and the program compiled for `platform` are the same.
 
     `sha256` is the hash of the normal form: the traced program and the program for the chip, without names and places.
     `primitives` are the counts of the normal form's operations, by their place in JAX (`module:name`).
@@ -58,7 +58,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One correctness check: the candidate's error, that of an honest computation in the problem's dtype, and a limit.
+    """One correctness check: the candidate's error, the honest error (in the problem's dtype), and a limit.
 
     `error` is the candidate's error against float64, `honest_error` the honest computation's error on the same inputs,
     `tolerance` the largest `error` that passes; all three in units of the output, and None if nothing could be compared
@@ -174,7 +174,7 @@ class Offence:
     - transfer-pending: a kernel ends, and a transfer that it started was never waited for.
     - transfer-part-waited: a wait covers only a part of a transfer, it is unknown which part, and something may touch
       the memory of a transfer on the same semaphore before the rest is waited for.
-    - semaphore-not-zero: a kernel ends and leaves a semaphore with a count.
+    - semaphore-not-zero: a kernel ends and leaves a semaphore above zero.
     - memory-nobody-wrote: control flow depends on a word of scalar memory that nothing wrote.
     - check-unknown: a check of the compiler depends on something that the simulator does not know.
     - transfer-raced: a load, a store or another transfer touches the memory of a transfer before the kernel waited for
@@ -375,7 +375,7 @@ class Evidence:
 
     `unchecked` names the checks that were skipped because the simulated time is too long: such evidence can only be
     rejected for its time. For a suite, `members` are the evidence of its members in the order of `problem.members`, up
-    to the member that failed. Fields about one program are in `members` alone; latency, failure and trace (whose
+    to the member that failed. Fields about one program are in `members` alone; latency, failure and trace (its
     fingerprint covers all members) are of the whole suite. `certificate` is None in older records.
     """
 

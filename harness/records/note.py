@@ -71,7 +71,7 @@ class Scale:
 class ScaledRow:
     """One attempt on a scale: `row` has the times of the scale, `then` is the row as it was recorded.
 
-    Without a time on the scale, the figures of `row` that depend on one are None, for the reason in `why_unknown`.
+    Without a time on the scale, the figures of `row` that depend on a time are None, for the reason in `why_unknown`.
     `time_ratio` of `row` is against the champion at the time of the attempt: from times on the scale if both are known,
     else the recorded ratio. An attempt of another chip or source than the scale's keeps its own figures and key.
     `taken_back`: a later undo or revoke took an accepted attempt's title.

@@ -142,10 +142,10 @@ class MemberReport:
 class Report:
     """Figures derived from evidence. Times in seconds, rates per second, fractions of 1.
 
-    `hbm_bytes` are actual bytes with re-reads; `traffic_source` names where they come from. Everything that needs a
-    latency is None without a latency. For a suite, times and rates are weighted geometric means; figures for which a
-    mean has no meaning (regime, gap, counters) are in `members` alone. `hints` are filled in documents only; other
-    reports have their advice beside them.
+    `hbm_bytes` are actual bytes with re-reads; `traffic_source` names their source. Figures that need a latency are
+    None without a latency. For a suite, times and rates are weighted geometric means; figures for which a mean has no
+    meaning (regime, gap, counters) are in `members` alone. `hints` are filled only in documents; elsewhere the advice
+    is passed along with the report.
     """
 
     chip: str
@@ -188,7 +188,7 @@ class Row:
     """One attempt as the results table shows it; small enough for a commit message.
 
     - `commit` is the branch commit of an accept, the log commit of anything else (empty: only its file in
-      `experiments/` is known here). `time_ratio` is against the champion of the attempt's time.
+      `experiments/` is known here). `time_ratio` is against the champion at the time of the attempt.
     - `key` is the whole key behind `key_digest`, which stands for the timing key. `is_on_branch` is False for an accept
       in the log that no branch here holds, None if inapplicable or unknown.
     - `revokes` are the attempts that lost their title in a `revoke`, `holder` is the attempt that got it.

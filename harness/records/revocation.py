@@ -27,7 +27,7 @@ class Revocation:
 
     `tried` begins with the champion. If the last of `tried` passes, it holds the title now and `holder` is its number.
     If no accepted attempt passes, `holder` is None and the contest has no champion. All other attempts in `tried` fail,
-    so none can become the champion again without a new attempt. `reason` is what a person stated, often nothing.
+    so none can become the champion again without a new attempt. `reason` is a person's text, often empty.
     """
 
     champion: int

@@ -1,4 +1,4 @@
-"""The rows of a ledger as lines of a story, and the gain of the accepted attempts on one scale."""
+"""The rows of a ledger grouped for display, and the gain of the accepted attempts on one scale."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -53,7 +53,7 @@ class Losses:
 
     @property
     def rows(self) -> tuple[ScaledRow, ...]:
-        """Every row of its lines, in order."""
+        """The rows of all lines, in order."""
         parts = ((line,) if isinstance(line, ScaledRow) else line.rows for line in self.lines)
         return tuple(row for rows in parts for row in rows)
 

@@ -26,9 +26,9 @@ class Column:
 class Table:
     """Findings of one kind. Cells are in the units of their columns; None: not known.
 
-    `origin` says where the numbers come from (`mixed`: a column or its title says it). `notes` are whole sentences on
-    the meaning of the numbers and on omissions. `why_empty` is a sentence if there are no rows, else "". Raises
-    ValueError if a row does not fit the columns, or an empty table has no `why_empty`.
+    `origin` names the source of the numbers (`mixed`: a column or its title names the source). `notes` are whole
+    sentences on the meaning of the numbers and on omissions. `why_empty` is a sentence if there are no rows, else "".
+    Raises ValueError if a row does not fit the columns, or an empty table has no `why_empty`.
     """
 
     name: str

@@ -25,7 +25,7 @@ class ValidationStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredKernel:
-    """A kernel's latency on the device and its simulated one, in seconds; None: not known."""
+    """A kernel's measured and simulated latency in seconds; None: not known."""
 
     name: str
     problem: str

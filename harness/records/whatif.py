@@ -17,8 +17,8 @@ class Factors:
     - bandwidth: bytes per second of HBM.
     - dma_latency: from the start of a transfer to its arrival, without the time for its bytes.
     - transfer_cost: how long each transfer occupies the path to HBM, in addition to the time for its bytes.
-    - mxu: speed of the matrix units, both intake per cycle and latency of a result (one without the other helps little:
-      the schedule waits for whichever is left).
+    - mxu: speed of the matrix units, both intake per cycle and latency of a result (scaling only one helps little,
+      because the schedule then waits for the other).
     - link_bandwidth: bytes per second of each link between chips.
     """
 

@@ -39,7 +39,7 @@ _SPREAD = 0.005
 # The noise of a shared machine: the median of 20 pairs is off by more than the minimum effect in every third paired
 # benchmark.
 _ROUGH_SPREAD = 0.03
-# The number of attempts that change nothing in one long night.
+# The number of attempts that change nothing.
 _NULL_ATTEMPTS = 100
 
 
@@ -173,7 +173,7 @@ CALLERS = (
              _run(NOMINAL, 0.9), _run("push_cycles x1.2", 0.88), _run("transfer_cycles x0.1", 1.01))),
     _row("slowed_baseline", "16", "The champion's slot is slowed, but not its control's.", "verdict inconclusive",
          lambda: _decide(_noisy_pairs(1.05 * _SECONDS, _SECONDS, _SECONDS))),
-    _row("no_control", "16", "The champion is slowed, and nobody timed it against itself.", "verdict inconclusive",
+    _row("no_control", "16", "The champion is slowed, and there is no control.", "verdict inconclusive",
          lambda: _decide(replace(_noisy_pairs(1.05 * _SECONDS, _SECONDS, _SECONDS), control_seconds=()))),
     _row("timed_apart", "16", "Champion and candidate were timed apart.", "verdict inconclusive",
          lambda: _decide(None, _evidence(0.9 * _SECONDS))),
@@ -183,7 +183,7 @@ CALLERS = (
          lambda: _decide(_noisy_pairs(_SECONDS, 0.9 * _SECONDS, _SECONDS, pairs=3))),
     _row("hair_faster", "20", "A proven gain of only 0.3 %.", "verdict reject",
          lambda: _decide(_noisy_pairs(_SECONDS, 0.997 * _SECONDS, _SECONDS))),
-    _row("lucky_rerun", "19", "The luckiest of 100 attempts without a change, five looks each.", "verdict inconclusive",
+    _row("lucky_rerun", "19", "The luckiest of 100 unchanged kernels, looked at 5 times each.", "verdict inconclusive",
          _lucky_rerun),
     _row("peeking", "19", "Samples looked at after every pair.", "verdict inconclusive",
          lambda: _decide(replace(_noisy_pairs(_SECONDS, 0.95 * _SECONDS, _SECONDS), looks=_PAIRS))),

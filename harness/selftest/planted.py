@@ -1,8 +1,8 @@
 """The planted kernels in candidates/: the fault of each, the check that must catch it, and its source.
 
-A candidate is a kernel.py whose docstring describes it, or a patch below such a text, which then has a line
-`Base: NAME [CONSTANT=VALUE ...]`. The base is a file of bases/, or else the template of that name, with these
-constants. This command makes a patch:
+A candidate is a kernel.py with a docstring that describes the candidate, or a patch below such a description. The
+description of a patch has a line `Base: NAME [CONSTANT=VALUE ...]`. The base is a file of bases/, or else the template
+of that name, with these constants. This command makes a patch:
 
 git diff --no-index --unified=2 bases/attention.py mine.py
 """

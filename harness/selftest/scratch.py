@@ -1,4 +1,4 @@
-"""A repository of its own for each planted kernel: a copy of the judge, and a small contest with the kernel."""
+"""A separate repository for each planted kernel: a copy of the judge, and a small contest with the kernel."""
 
 import shutil
 from pathlib import Path
@@ -44,7 +44,7 @@ _CONTESTS = {
     "transposed": _like("grouped-matmul-transposed", M="512", GROUPS="4", K="512", N="512"),
     "backward": _like("attention-backward", HEADS="2", SEQUENCE="512"),
     "backward_causal": _like("attention-backward", HEADS="2", SEQUENCE="512", CAUSAL="True"),
-    # Enough heads read the same keys that the sum over them shows how it is rounded.
+    # So many heads read the same keys that the rounding of the sum over them shows.
     "backward_shared": _like("attention-backward", HEADS="16", KV_HEADS="2", SEQUENCE="256"),
     "paged": _like("paged-attention", SEQUENCES="8", PAGES="60", PAGES_PER_SEQUENCE="8"),
     "ragged": _like("ragged-paged-attention", TOKENS="128", SEQUENCES="8", PAGES="60", PAGES_PER_SEQUENCE="8"),
@@ -78,7 +78,7 @@ _CONTESTS = {
     "top_k": _like("top-k", ROWS="512"),
     # A lane holds more elements of a row than are chosen from the row.
     "top_k_wide": _like("top-k", ROWS="512", COLUMNS="1024"),
-    # There are more steps of 16 rows than are interpreted if no late step can differ from the first.
+    # More steps of 16 rows than the judge interprets if no late step can differ from the first.
     "rmsnorm_long": _like("rmsnorm", ROWS="36864", COLUMNS="256", RESIDUAL="False"),
     # A chip that adds in bfloat16.
     "rmsnorm_v6e": _like("rmsnorm", ROWS="256", CHIP='"v6e"'),

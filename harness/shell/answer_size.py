@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.errors import UsageError
 
-# About 25,000 tokens, which is what clients put in front of a model at once.
+# About 25,000 tokens, the most that clients pass to a model at once.
 LARGEST = 100_000
 _CUT, _LEAST = "cut", 200
 
@@ -30,7 +30,7 @@ def fit(answer: dict[str, Any], rest: Rest) -> dict[str, Any]:
 
 
 def part(answer: dict[str, Any], path: str, start: int) -> dict[str, Any]:
-    """The list, object, text or value at `path` of the answer (`/tables/0/rows`); all but a value from `start` on.
+    """The part of the answer at `path` (`/tables/0/rows`), from `start` on if it is a list, an object or a text.
 
     Raises UsageError `unknown-part`.
     """

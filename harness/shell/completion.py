@@ -38,7 +38,8 @@ def code(shell: str) -> str:
 def _program_to_ask(shell: str) -> str | None:
     """The program that answers completions, whatever the current folder: a `./ratchet.sh` there may be a stranger's.
 
-    None if neither an installed script nor the clone's environment runs this, or if a shell would split the path.
+    None if this process runs neither an installed script nor the clone's environment, or if a shell would split the
+    path.
     """
     program = Path(sys.argv[0]).absolute()
     if program.name not in INSTALLED:
@@ -79,7 +80,7 @@ def _add(choices: "argparse._SubParsersAction[Parser]", name: str, parsers: list
         if rest:
             longer.setdefault(rest[0], []).append((rest[1:], parser))
     if longer:
-        # A parser that takes all that follows would take the longer names too.
+        # A parser that accepts all remaining words would accept the longer names too.
         options = [
             parser for parser in parents if not any(action.nargs == argparse.REMAINDER for action in parser.options())
         ]

@@ -1,7 +1,7 @@
 """The exit codes of verdicts, of `revoke`, of `fsck`, of a bug and of Ctrl-C.
 
-Those of errors are in harness/errors.py. Other verbs return 1 if a thing that they check fails, is missing or has no
-result.
+The exit codes of errors are in harness/errors.py. Other verbs return 1 if a thing that they check fails, is missing or
+has no result.
 """
 
 # For --help.

@@ -156,7 +156,7 @@ def _carry_out(verb: Verb, words: list[str]) -> int:
             (named.name for named in EVERY.values() if named.takes_contest and named.hints_name_contest),
         )
     try:
-        with reading_limits.pythons_limits_in_words("what was read") if verb.is_watched else nullcontext():
+        with reading_limits.pythons_limits_in_words("the data read") if verb.is_watched else nullcontext():
             outcome = verb.run(arguments)
             text = _text_of(verb, arguments, outcome)
     except UsageError as error:

@@ -30,8 +30,7 @@ from harness.shell.roots import Roots
 from harness.shell.tools import CONTEST, PART, START, Tool, tools
 from harness.shell.verb import MESSAGE
 
-# The folder for answers too long to send, of tools that write: the rest cannot be had by a second call, which would
-# write again.
+# The folder for long answers of tools that write: a second call for the rest would write again.
 _ANSWERS = Path("profile_data") / "answers"
 # How long an interrupted verb may take to put kernel.py back before it is killed; the next command does the rest.
 _GRACE_SECONDS = 20.0
@@ -48,7 +47,7 @@ def serve(contest: Path, roots: Sequence[Path], instructions: str) -> None:
     """
     served = _Tools(contest, Roots(folders=tuple(root.resolve() for root in roots)))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell starts its background jobs so; the verbs would inherit it and could not be interrupted.
+        # A shell starts background jobs with SIGINT ignored; verbs would inherit this and could not be interrupted.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     async def run() -> None:
@@ -65,7 +64,7 @@ class _Tools:
         self._contest = roots.contest(contest)
         self._roots = roots
         self._tools = {tool.name: tool for tool in tools()}
-        # Two evaluations at a time would disturb each other's measurements. Tools that read answer meanwhile.
+        # Two evaluations at a time would disturb each other's measurements. Tools that read run during an evaluation.
         self._reading, self._writing = anyio.Lock(), anyio.Lock()
 
     def server(self, instructions: str) -> Server[Any]:

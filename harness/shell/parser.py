@@ -1,4 +1,4 @@
-"""The parser of verbs: short forms of the usual arguments, values that begin with a minus, errors with a guess."""
+"""The parser of verbs: short forms of the usual arguments, values that begin with a minus, errors with a suggestion."""
 
 import argparse
 import difflib

@@ -30,7 +30,7 @@ _place: tuple[re.Pattern[str], str] | None = None
 
 
 def work_in(directory: Path | None, verbs: Iterable[str] = ()) -> None:
-    """Keeps the folder that `-C` named for commands in errors and hints, which must work in the current folder.
+    """Remembers the folder of `-C`, so that commands in errors and hints work in the current folder.
 
     `verbs` are the names of the verbs that get `-C` in commands.
     """

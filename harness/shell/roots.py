@@ -1,4 +1,4 @@
-"""The folders that a program may point at: a path outside, by itself or through a symbolic link, is refused."""
+"""The folders that a program may name: a path outside of them, directly or through a symbolic link, is refused."""
 
 import os
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ class Roots:
         resolved = self._resolved(text)
         for link in _links(resolved):
             if not self._holds(Path(os.path.realpath(link))):
-                raise self._outside(f"{text}, whose {link.relative_to(resolved)} is a symbolic link")
+                raise self._outside(f"{text}, in which {link.relative_to(resolved)} is a symbolic link")
         return resolved
 
     def _resolved(self, text: str) -> Path:
@@ -81,7 +81,7 @@ def _is_there(text: str) -> bool:
 
 
 def _links(folder: Path) -> Iterator[Path]:
-    """The symbolic links in `folder`, except those in .git and .venv, which no verb takes for captures."""
+    """The symbolic links in `folder`, except those in .git and .venv, which no verb reads as captures."""
     seen = 0
     for above, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in (".git", ".venv")]

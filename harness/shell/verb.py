@@ -29,8 +29,8 @@ Effect = Literal["reads", "repairs", "writes", "overwrites"]
 class Document:
     """The form of a verb's --json: its record, and its version, which documents carry as `schema`.
 
-    The version goes up if a key goes or changes its meaning; a new key keeps it. tests/fixtures/schemas holds the forms
-    as they were.
+    The version increases if a key is removed or changes its meaning, but not for a new key. tests/fixtures/schemas has
+    the saved forms.
     """
 
     version: int

@@ -17,7 +17,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run_watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
-    """The exit code of `run`, which runs in a child; that of `fail(kind, message)` if the child had to be ended.
+    """The exit code of `run`, which runs in a child, or of `fail(kind, message)` if the child had to be ended.
 
     Memory and time are limited from the first `reading_limits.note` on: until then, the child has read no stranger's
     file.
@@ -113,10 +113,10 @@ def _reported(reading: int) -> list[int]:
 def _excess(child: int, size: int, times: int, spent: float) -> str:
     """A sentence on the limit that the child exceeds; "" if it exceeds none."""
     most_bytes, most_seconds = reading_limits.memory_bytes(size), reading_limits.seconds(size) * times
-    what = f"what was read ({size:,} bytes)"
+    what = f"the data read ({size:,} bytes)"
     if (resident := _resident_bytes(child)) > most_bytes:
         return (
-            f"{what} takes {resident:,} bytes of memory, more than {most_bytes:,}; the limit is ten times what was "
+            f"{what} takes {resident:,} bytes of memory, more than {most_bytes:,}; the limit is ten times the bytes "
             f"read, but at least {reading_limits.MEMORY.variable} ({reading_limits.MEMORY.value:,}): raise this "
             "variable if you trust the file"
         )

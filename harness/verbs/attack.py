@@ -84,7 +84,7 @@ def attack_text(attack: Record, directory: Path | None, member: str) -> str:
     if worst.is_wrong and worst.is_doubtful:
         lines.append(
             f"on this input the error of the judge's own honest computation is {worst.honest_ratio:.3g} times the "
-            "tolerance: roundings that should be independent add up, so this says little against the kernel "
+            "tolerance: rounding errors that are usually independent add up here, so the kernel may still be right "
             "(docs/DECIDING.md)"
         )
     elif worst.is_wrong and worst.output:

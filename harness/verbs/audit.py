@@ -37,7 +37,7 @@ class Audit(Verb):
             action="append",
             default=[],
             choices=sorted(SYMPTOMS),
-            help="a symptom that was seen; may be repeated",
+            help="a symptom that you observed; may be repeated",
         )
         parser.chip("the chip that the program runs on")
         parser.json("the findings as JSON")

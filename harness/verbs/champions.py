@@ -10,7 +10,7 @@ from harness.shell.verb import Document, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChampionsDocument:
-    """The champion of each contest, and how it fares under today's keys."""
+    """The champion of each contest, and its result under today's keys."""
 
     champions: tuple[CheckedChampion, ...]
 

@@ -10,8 +10,8 @@ class Diagnose(Verb):
     line = "findings on what to try next, each with its rule and gain"
     example = "diagnose 3"
     description = (
-        "Says what to try next: each finding with its numbers, the rule behind it, its gain or a bound on it, and one "
-        "change to try. Advised edits of one constant are compiled and simulated first, and ranked by their gain. "
+        "Says what to try next: each finding with its numbers, its rule, its gain or an upper bound of the gain, and "
+        "one change to try. Advised edits of one constant are compiled and simulated first, and ranked by their gain. "
         "A kernel.py that was not judged is timed only: its results are not checked."
     )
     examples = "ratchet.sh diagnose; ratchet.sh diagnose 3"

@@ -20,8 +20,8 @@ class Fsck(Verb):
     place = "machine", 80
     line = "check log, branch and files against each other"
     description = (
-        "Checks log, branch and files (experiments/, attempts.jsonl) against each other, and every verdict against the "
-        "evidence it was made from; changes nothing."
+        "Checks log, branch and files (experiments/, attempts.jsonl) against each other, and every verdict against its "
+        "evidence; changes nothing."
     )
     is_watched = True
     document = Document(1, Audit)

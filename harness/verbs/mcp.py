@@ -24,15 +24,15 @@ class Mcp(Verb):
     line = "the commands as tools of the Model Context Protocol"
     description = (
         "Offers the ratchet's commands as MCP tools over stdin and stdout; an MCP client starts this verb. Tools open "
-        "only contests, captures and other files that, once symbolic links are resolved, lie below the folders of "
-        "--root. Tools marked read-only write nothing."
+        "only contests, captures and other files below the folders of --root (symbolic links are resolved first). "
+        "Tools marked read-only write nothing."
     )
     examples = 'ratchet.sh mcp -C /path/to/contest; for a client: {"command": "/path/to/ratchet.sh", "args": ["mcp"]}'
 
     def configure(self, parser: Parser) -> None:
         parser.many(
             "--root DIR",
-            "let tools open what lies below this folder; may be given more than once (default: the contest's folder)",
+            "let tools open files below this folder; may be given more than once (default: the contest's folder)",
             type=Path,
         )
 

@@ -23,7 +23,7 @@ class New(Verb):
             default="attention",
             complete=starts(),
             help=f"what to start from (attention): {', '.join(templates())}; {FORMULA}, for any other operation, "
-            "states the problem in prepare.py as a numpy function. docs/KERNELS.md lists the sizes that each has",
+            "states the problem in prepare.py as a numpy function. docs/KERNELS.md lists the sizes of each",
         )
         parser.settings("NAME=VALUE", "rewrite this constant of prepare.py, of kernel.py, or of both")
         parser.option(

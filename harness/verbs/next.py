@@ -15,7 +15,7 @@ class Next(Verb):
     example = "next --json"
     description = (
         "Says where the search stands: champion, distance to the chip's floor, what was tried, hints, and whether to "
-        "go on. Judges nothing; an attempt that was cut off is finished or undone first."
+        "go on. Judges nothing; an interrupted attempt is finished or undone first."
     )
     is_watched = True
     document = Document(7, SearchState)

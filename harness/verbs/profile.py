@@ -56,7 +56,7 @@ class Profile(Verb):
         )
         parser.option(
             "--steps A:B",
-            "run kernel.py repeatedly, each run a step, and capture steps A to B; with --serve it runs on after that",
+            "run kernel.py repeatedly, each run a step, and capture steps A to B; with --serve it runs on afterwards",
             type=_steps,
         )
         parser.option("--snapshots N", "take N snapshots of the running kernel", type=at_least(1))

@@ -48,7 +48,7 @@ class Results(Verb):
         parser.flag("--accepted", "only accepted attempts")
         parser.flag("--best", "only accepted attempts that set a new best time")
         parser.option("--since N", "only attempts from number N on, or from a day such as 2026-03-31 on", type=since)
-        parser.option("--grep TEXT", "only hypotheses with this text, in upper or lower case", default="")
+        parser.option("--grep TEXT", "only hypotheses that contain this text, in any case", default="")
         parser.option(
             "--limit N", "only the newest N lines; with --json and --csv the newest N attempts", type=at_least(1)
         )

@@ -90,7 +90,7 @@ class Revoke(Verb):
             yield from revoked_blocks(result.reasons, attempt, show)
             if result.outcome == "no champion":
                 baseline = command(BASELINE, arguments.directory)
-                yield Line(f"mend kernel.py; the next attempt is a baseline: {baseline}", is_whole=True)
+                yield Line(f"correct kernel.py; the next attempt is a baseline: {baseline}", is_whole=True)
 
         code = EXIT_OF_REVOKE[result.outcome]
         return Outcome(document=document, text=blocks, exit_code=code, messages=result.messages)

@@ -35,7 +35,7 @@ class Show(Verb):
         parser.attempt("the attempt's number (default: the newest)")
         parser.member()
         # `judge` and attempts take it, so people type it here too.
-        parser.flag("--full", "print the whole report, as is done anyway")
+        parser.flag("--full", "print the whole report, which is also the default")
         parser.json("the record as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:

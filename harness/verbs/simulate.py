@@ -85,7 +85,7 @@ class Simulate(Verb):
     line = "execute the schedules of compiler dumps or of a function"
     example = "simulate dumps --chip v6e"
     description = (
-        "Executes the schedules in any directory of compiler dumps, or those of a function of yours, and prints the "
+        "Executes the schedules in any directory of compiler dumps, or the schedules of your function, and prints the "
         "time; for a program on several chips also the traffic of the links."
     )
     examples = (
@@ -184,8 +184,8 @@ def _with_offer(reason: str, handed: Sequence[str]) -> str:
         return reason
     which = f" (its part: {', '.join(handed)})" if handed else ""
     return (
-        f"{reason}{which}; simulate MODULE.py:FUNCTION --on-tensorcore compiles a program without the SparseCore, and "
-        f"other compilations stay off it with LIBTPU_INIT_ARGS='{' '.join(ON_TENSORCORE)}'"
+        f"{reason}{which}; to compile a program without the SparseCore, use simulate MODULE.py:FUNCTION "
+        f"--on-tensorcore, or set LIBTPU_INIT_ARGS='{' '.join(ON_TENSORCORE)}'"
     )
 
 

@@ -11,8 +11,8 @@ class Status(Verb):
     place = "loop", 60
     line = "the state of the contest: champion, judge, log"
     description = (
-        "Prints the state of the contest: champion, kernel.py, timing key, judge and log. An attempt that was cut off "
-        "is finished or undone first."
+        "Prints the state of the contest: champion, kernel.py, timing key, judge and log. An interrupted attempt is "
+        "finished or undone first."
     )
     examples = "ratchet.sh status --json"
     is_watched = True

@@ -17,7 +17,7 @@ class Validate(Verb):
         "Tries everything that needs a device: a measured attempt, an A/A control, captures and their lines, "
         "snapshots, a capture through the profiler's server, and, for each template and example of this chip except "
         "suites, the measured and the simulated time of its kernel. The steps are the project's device "
-        "tests (`ratchet.sh test -m device`), each with a time limit; a step for which no time is left is not run. "
+        "tests (`ratchet.sh test -m device`), each with a time limit; if no time is left for a step, it is not run. "
         "Writes a page, and an archive of the logs, captures and kernels. Exit code 1 if a step failed or was "
         "not run."
     )

@@ -154,7 +154,7 @@ def _framework_ops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answe
 
 
 def _memory(function: str) -> Answering:
-    """A function that answers with an analysis of memory; a file with a message or snapshot has tables of its own."""
+    """A function that answers with an analysis of memory, or with the tables of a compiler's message or a snapshot."""
     analyse = _analysis(function, "top", "module")
 
     def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:

@@ -139,7 +139,7 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
 def _with_copied_files(old: Candidate, new: Candidate, evidence: Evidence) -> str:
     """The text of `old`, with a package's files of which `new` has a copy: only changes of the copy count as changes.
 
-    `evidence` is that of `old`; it names the package's files, whose text counts only if it has not changed since.
+    `evidence` is the evidence on `old` and names the package's files. A file that has changed since is left out.
     """
     packages = with_package_files(Candidate(text=b""), evidence)
     added = (lines for name, lines in new.lines.items() if name not in old.files)

@@ -26,8 +26,8 @@ _PEER_COLUMNS = ("contest", "peer", "seconds", "ratio", "note")
 class ContestList:
     """The contests with attempts, in the order of their folders.
 
-    `untried` are the folders of contests without attempts; `notes` are sentences on contests that are left out, and
-    notes on those in `rows`.
+    `untried` are the folders of contests without attempts; `notes` are sentences on contests that are left out, and on
+    contests in `rows`.
     """
 
     rows: tuple[ContestRow, ...]
@@ -59,8 +59,8 @@ def contests(
 ) -> ContestList:
     """Every contest in `folder` and below it; `keep` gets each story with the name of its page in `page_folder`.
 
-    None of the pages is called `reserved`. Raises RatchetError `no-attempts` if no contest has any, and whatever
-    opening the repository raises.
+    None of the pages is called `reserved`. Raises RatchetError `no-attempts` if no contest has attempts, and the errors
+    of opening the repository.
     """
     repository = git.open_repository(folder)
     rows, untried, notes = [], [], []

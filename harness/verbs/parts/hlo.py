@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> Outcome:
     module, target, inside = _module(arguments, named)
     module = with_mesh(module, _mesh(arguments.mesh, module))
     if arguments.steps > 1 and not module.is_pasted:
-        raise UsageError("usage", "--steps is for pasted HLO: a module says itself how often its operations run")
+        raise UsageError("usage", "--steps is for pasted HLO: a module states how often its operations run")
     graph = Graph(module=module, times=arguments.steps)
     return outcome_of("hlo", (*_tables(graph, arguments.op, target, arguments.top), *(() if arguments.op else inside)))
 

@@ -27,8 +27,8 @@ from harness.workbench.tables import table
 
 _MODE: TraceMode = "TRACE_COMPUTE"
 _LISTENS_BEYOND_LOOPBACK = (
-    "JAX's server listens on all interfaces of this machine, not only on loopback, and cannot be told otherwise: "
-    "whoever reaches the port can capture what runs here"
+    "JAX's server listens on all interfaces of this machine, not only on loopback, and JAX has no option to change "
+    "this: anybody who can reach the port can capture the running program"
 )
 
 

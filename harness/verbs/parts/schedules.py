@@ -21,7 +21,7 @@ from harness.verbs.parts.context import JudgedKernel, judged_kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Schedules with a name and a chip; dumps of an unknown program are of no judged kernel."""
+    """Schedules with a name and a chip; `kernel` is None for dumps of an unknown program."""
 
     name: str
     dumps: Path

@@ -1,4 +1,4 @@
-"""Screens settings, those of a whole grid or those that a search asks for, and judges the best as one attempt."""
+"""Screens the settings of a grid or of a search, and judges the best setting as one attempt."""
 
 import math
 from argparse import Namespace

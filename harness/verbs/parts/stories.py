@@ -86,7 +86,7 @@ def entries_of(
 
 
 def _with_untried(entry: Entry, contest: Path) -> Entry:
-    """The champion's entry, its advice as constants to set; advice that was tried already is marked or left out."""
+    """The champion's entry with advice in constants to set; advice that was already tried is marked or left out."""
     if entry.attempt is None or entry.kernel is None:
         return entry
     candidate = Candidate(text=entry.kernel.encode("utf-8", "surrogateescape"))
@@ -94,7 +94,7 @@ def _with_untried(entry: Entry, contest: Path) -> Entry:
 
 
 def _rechecks(scaled: table.ScaledTable) -> tuple[str, ...]:
-    """For each row, words on the run of several checks that contains it; "" if none does."""
+    """For each row, words on the series of checks that it belongs to; "" if it belongs to none."""
     rechecks: list[str] = []
     for line in table.lines(scaled):
         if isinstance(line, ScaledRow):

@@ -1,4 +1,4 @@
-"""The work of `table`: tuned constants for shapes and chips, searched, judged and written in the asked form."""
+"""The work of `table`: tuned constants for shapes and chips, searched, judged and written in the requested form."""
 
 import shlex
 import tempfile

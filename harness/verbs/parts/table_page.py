@@ -1,4 +1,4 @@
-"""The page of a table that `table` filled: from the rows kept in its folder."""
+"""The page of a table that `table` filled, made from the rows in the table's folder."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Evaluates integers of a module: XLA runs a program of the instructions that they depend on, on the CPU.
+"""Evaluates integers of a module: XLA runs the instructions that compute them, as a program on the CPU.
 
 XLA computes many of the tables that a kernel branches on, such as the groups of a grouped matmul or the target rows of
 a scatter. The instructions that compute a table are copied into a new module, which XLA compiles for this computer.
@@ -8,6 +8,7 @@ Fusions are opened, and the TPU's layouts are left out.
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import prod
@@ -38,16 +39,16 @@ _SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
 _OPENED = ("fusion", "call", "async-start", "call-start")
 _NOT_HERE = ("custom-call", "infeed", "rng", "rng-bit-generator", "partition-id", "replica-id")
 # Some integers are computed from floating-point numbers. They are trusted if only these operations are used, because
-# these operations round alike on every machine. Divisions and more complex operations round differently.
+# these operations round in the same way on every machine. Divisions and more complex operations round differently.
 _EXACT = """
 abs add bitcast bitcast-convert broadcast clamp compare concatenate constant convert copy dynamic-slice
 dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
 reduce-window reshape reverse scatter select sign slice sort subtract transpose tuple while
 """
-# These operations add in an order that no source states, so their sums must be exact: sums of -1, 0 and 1, such as the
-# counts of a histogram.
+# The order in which these operations add is not documented, so only exact sums are accepted: sums of -1, 0 and 1, such
+# as the counts of a histogram.
 _SUMS = ("reduce", "reduce-window", "scatter")
-# From floats that are all -1, 0 or 1, these operations make no others.
+# If the float operands of these operations are all -1, 0 or 1, so are their results.
 _KEEP_UNITS = """
 abs broadcast clamp concatenate copy dynamic-slice dynamic-update-slice floor gather maximum minimum multiply negate pad
 reshape reverse select sign slice transpose
@@ -55,6 +56,8 @@ reshape reverse select sign slice transpose
 _UNITS = {-1.0, 0.0, 1.0}
 # Operations for which the order of the numbers does not matter; those of floats are limited by _SUMS.
 _IN_ANY_ORDER = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+# Machines may begin with the initial number as often as they like. For these operations it must therefore be this one.
+_IDENTITY = {"add": 0.0, "xor": 0.0, "multiply": 1.0}
 _STABLE = "is_stable=true"
 _COMMENT = re.compile(r"/\*.*?\*/")
 _LITERAL = re.compile(r"[-\w.+]+")
@@ -118,9 +121,11 @@ class _Writer:
         self.main = _Frame([], None)
         self._kinds: dict[str, str] = {}
         self._texts: list[str] = []
-        # The places of floats that are all known to be -1, 0 or 1; for a part of a tuple, the tuple's place and the
-        # part's number.
+        # The places of float arrays in which all elements are -1, 0 or 1. The place of a tuple's part is the tuple's
+        # place and the part's number.
         self._units: set[_Place | tuple[_Place, int]] = set()
+        # The numbers of scalar constants, by their places.
+        self._scalars: dict[_Place, float] = {}
 
     def module(self, root: str, kind: str) -> str:
         """The module's text; its entry's root is a copy of `root`."""
@@ -176,7 +181,10 @@ class _Writer:
         if opcode == "convert" and self._cuts_fractions(instruction):
             return self._truncate(instruction, operands[0], frame)
         if opcode == "bitcast":
-            return self._bitcast(instruction, operands[0], frame)
+            place = self._bitcast(instruction, operands[0], frame)
+            if operands[0] in self._units and self._is_f32(instruction):
+                self._units.add(place)
+            return place
         if opcode in _NOT_HERE:
             raise NotEvaluated(f"{instruction.name} is a {opcode}, which is not evaluated")
         if opcode == "scatter":
@@ -184,6 +192,9 @@ class _Writer:
         place = self._line(instruction, operands, frame)
         if self._makes_units(instruction, operands):
             self._units.add(place)
+        if opcode == "constant" and isinstance(instruction.shape, Array) and not instruction.shape.dimensions:
+            with suppress(ValueError):
+                self._scalars[place] = float(_COMMENT.sub("", instruction.literal))
         if opcode == "sort":
             self._units.update((place, number) for number, each in enumerate(operands) if each in self._units)
         return place
@@ -224,20 +235,39 @@ class _Writer:
                 raise NotEvaluated(f"{instruction.name} computes {instruction.opcode} with floating-point numbers")
             if any(0 < abs(number) < _SMALLEST for number in _numbers(instruction)):
                 raise NotEvaluated(f"{instruction.name} is a very small number")
-            if instruction.opcode in _SUMS and not self._is_extreme(instruction):
-                self._check_sum(instruction, operands)
+        if instruction.opcode in _SUMS:
+            self._check_reduction(instruction, operands, is_float="f32" in dtypes)
 
-    def _check_sum(self, instruction: Instruction, operands: Sequence[_Place]) -> None:
-        """Raises NotEvaluated if the sum of floats may depend on the order in which its terms are added."""
-        sizes = [array.elements for operand in instruction.operands for array in self._arrays(operand.name)]
-        are_units = all(place in self._units for place in operands if not self._is_of_integers(place))
-        is_plain = all(_UNITS.issuperset(_numbers(part)) for part in self._called(instruction))
-        if not (are_units and is_plain and all(size is not None and size <= MOST_ELEMENTS for size in sizes)):
+    def _check_reduction(self, instruction: Instruction, operands: Sequence[_Place], *, is_float: bool) -> None:
+        """Raises NotEvaluated if the result may depend on the order in which numbers are combined."""
+        combine = self._combination(instruction)
+        is_known = not is_float or combine in ("maximum", "minimum") or self._is_exact_sum(instruction, operands)
+        if is_known and instruction.opcode != "scatter" and len(operands) == 2:
+            identity = _IDENTITY.get(combine)
+            is_known = combine in _IN_ANY_ORDER and identity in (None, self._scalars.get(operands[1]))
+        if not is_known:
             raise NotEvaluated(f"{instruction.name} belongs to a sum whose order is not known")
+
+    def _is_exact_sum(self, instruction: Instruction, operands: Sequence[_Place]) -> bool:
+        """True if a reduction of floats adds, or a scatter adds or sets, few enough numbers that are -1, 0 or 1."""
+        sets = instruction.opcode == "scatter" and all(part.opcode == "parameter" for part in self._called(instruction))
+        sizes = [array.elements for operand in instruction.operands for array in self._arrays(operand.name)]
+        are_few = all(size is not None and size <= MOST_ELEMENTS for size in sizes)
+        are_units = all(place in self._units for place in operands if not self._is_of_integers(place))
+        return (sets or self._combination(instruction) == "add") and are_few and are_units
+
+    def _combination(self, instruction: Instruction) -> str:
+        """The opcode that a reduction applies to its two numbers; "" if its computation does anything else."""
+        parts = self._called(instruction)
+        numbers = {part.name: part.number for part in parts if part.opcode == "parameter"}
+        steps = [part for part in parts if part.opcode != "parameter"]
+        if len(steps) != 1 or sorted(numbers.get(each.name, 2) or 0 for each in steps[0].operands) != [0, 1]:
+            return ""
+        return steps[0].opcode
 
     def _makes_units(self, instruction: Instruction, operands: Sequence[_Place]) -> bool:
         """True if all elements of the result are floats that are known to be -1, 0 or 1."""
-        if [array.dtype for array in arrays(instruction.shape)] != ["f32"]:
+        if not self._is_f32(instruction):
             return False
         if instruction.opcode == "constant":
             return _UNITS.issuperset(_numbers(instruction))
@@ -249,16 +279,14 @@ class _Writer:
         floats = [place for place in operands if not self._is_of_integers(place)]
         return bool(floats) and all(place in self._units for place in floats)
 
+    def _is_f32(self, instruction: Instruction) -> bool:
+        return [array.dtype for array in arrays(instruction.shape)] == ["f32"]
+
     def _is_of_integers(self, place: _Place) -> bool:
         return isinstance(place, str) and self._kinds[place].partition("[")[0] in INTEGERS
 
     def _arrays(self, name: str) -> tuple[Array, ...]:
         return arrays(self._module.instructions[name].shape)
-
-    def _is_extreme(self, instruction: Instruction) -> bool:
-        """True if an instruction reduces numbers to their maximum or minimum, for which the order does not matter."""
-        roots = {part.opcode for part in self._called(instruction) if part.is_root}
-        return bool(roots) and roots <= {"maximum", "minimum"}
 
     def _called(self, instruction: Instruction) -> list[Instruction]:
         """The instructions of the computations that an instruction calls."""
@@ -333,9 +361,9 @@ class _Writer:
         scatter does more than set elements of one array.
         """
         written = self._line(instruction, operands, frame)
-        roots = [part for part in self._called(instruction) if part.is_root]
-        if all(root.opcode in _IN_ANY_ORDER for root in roots):
+        if self._combination(instruction) in _IN_ANY_ORDER:
             return written
+        roots = [part for part in self._called(instruction) if part.is_root]
         kind = instruction.shape
         if not isinstance(kind, Array) or any(root.opcode != "parameter" or root.number != 1 for root in roots):
             raise NotEvaluated(f"{instruction.name} may make its updates in any order")
@@ -379,7 +407,7 @@ class _Writer:
         return name
 
     def _unset(self, shape: Shape, frame: _Frame) -> str:
-        """An array with unknown contents: one value in the first evaluation, another in the second."""
+        """An array with unknown contents: one value in the first evaluation, and another value in the second."""
         kind = shape.plain
         unset = self._written(frame, f"{kind.partition('[')[0]}[]", "constant", _UNSET, "")
         return self._written(frame, kind, "broadcast", f"%{unset}", ", dimensions={}")
@@ -507,7 +535,7 @@ def _bytes(array: Array) -> int | None:
 
 @cache
 def _client() -> Any:
-    # Keeps the XLA client's log about devices out of this program's output.
+    # Suppresses the XLA client's log about devices.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     from jaxlib import xla_client
 
@@ -524,8 +552,9 @@ def _run(text: str) -> Values:
         proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         devices = _jax.DeviceList(tuple(client.local_devices()[:1]))
         options = xla_client.CompileOptions()
-        # The whole module is constant, and constant folding, XLA's slowest way to evaluate, would do it all.
-        options.executable_build_options.debug_options.xla_disable_hlo_passes = "constant_folding"
+        # The whole module is constant, so constant folding would evaluate all of it. That is XLA's slowest way. The
+        # algebraic simplifier of CPUs rewrites arithmetic of floats, which the TPU's compiler does not.
+        options.executable_build_options.debug_options.xla_disable_hlo_passes = "constant_folding,algsimp"
         program = client.compile_and_load(_jax.mlir.hlo_to_stablehlo(proto), devices, options)
         result = program.execute_sharded([]).disassemble_into_single_device_arrays()
     except (RuntimeError, ValueError, TypeError) as error:

@@ -1,7 +1,7 @@
 """The values that a compiled module holds or computes, as words of the chip's memory.
 
 Scalar-prefetch kernels branch on tables of integers. The known values are the module's constants, the arguments that
-the caller of this code states, and all values that the module computes from these two.
+the caller states, and all values that the module computes from both.
 """
 
 import re
@@ -26,7 +26,7 @@ _COPIES = ("copy", "copy-start", "copy-done")
 
 
 class Tables:
-    """The values of one HLO module's instructions, as far as its constants and `operands` determine them.
+    """The values of an HLO module's instructions that follow from its constants and from `operands`.
 
     `operands` has the contents of arguments. Keys are the parameter's name, the name that the program gave the
     argument, or the argument's position.
@@ -62,10 +62,10 @@ class Tables:
         except ValueError:
             return None
 
-    def result_count(self, name: str) -> int:
-        """The number of arrays that the instruction `name` returns; 0 if the module has no such instruction."""
+    def result_count(self, name: str) -> int | None:
+        """The number of arrays that the instruction `name` returns; None if the module has no such instruction."""
         instruction = self._module.instructions.get(name)
-        return len(arrays(instruction.shape)) if instruction is not None else 0
+        return len(arrays(instruction.shape)) if instruction is not None else None
 
     def written_operands(self, name: str) -> frozenset[int]:
         """The indices of the operands whose memory the instruction's results reuse."""

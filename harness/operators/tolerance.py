@@ -367,7 +367,13 @@ def _roundings(problem: Problem, inputs: Sequence[Values], rows: Rows, output_er
         # A rounding that hardly changes anything, or that changes few elements, cannot be told from others.
         if size < max(along.size / 100, _LEAST_FORBIDDEN):
             continue
-        share = float(((output_errors.got - output_errors.expected) / output_errors.deviation * along).sum()) / size
+        share, share_of_honest = (
+            float(((values - output_errors.expected) / output_errors.deviation * along).sum()) / size
+            for values in (output_errors.got, output_errors.honest)
+        )
+        # In an output of a single row or column, the rounding of the output may be about the same error.
+        if abs(share_of_honest) > FORBIDDEN_SHARE / 2:
+            continue
         yield _Forbidden(
             of=name,
             error=share * _rms(alone),

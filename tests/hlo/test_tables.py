@@ -388,11 +388,12 @@ def test_a_sum_of_floats_is_no_table() -> None:
     [
         ("%made = f32[8]{0} broadcast(%one.0), dimensions={}", True),
         ("%made = f32[8]{0} convert(%flags)", True),
+        ("%ones = f32[2,4]{1,0} broadcast(%one.0), dimensions={}\n  %made = f32[8]{0} bitcast(%ones)", True),
         ("%made = f32[8]{0} convert(%places)", False),
         ("%made = f32[8]{0} bitcast-convert(%places)", False),
         ("%ones = f32[8]{0} broadcast(%one.0), dimensions={}\n  %made = f32[8]{0} add(%ones, %ones)", False),
     ],
-    ids=["ones", "predicates", "integers", "bits", "added before"],
+    ids=["ones", "predicates", "bitcast", "integers", "bits", "added before"],
 )
 def test_a_sum_of_floats_that_counts_is_a_table(made: str, is_known: bool) -> None:
     constants = """  %one.0 = f32[] constant(1)
@@ -407,6 +408,41 @@ def test_a_sum_of_floats_that_counts_is_a_table(made: str, is_known: bool) -> No
     assert text != CALLS
     counted = Tables(parse.read(text.replace("reduce(%table", "reduce(%made"))).values("count")
     assert (counted is not None) == is_known
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "initial"),
+    [
+        ("f32", "add(%a, %b)", 1),
+        ("f32", "subtract(%a, %b)", 0),
+        ("f32", "add(%a, %a)", 0),
+        ("s32", "add(%a, %b)", 1),
+        ("s32", "subtract(%a, %b)", 0),
+        ("s32", "add(%a, %a)", 0),
+    ],
+    ids=["initial float", "float difference", "one float", "initial integer", "difference", "one integer"],
+)
+def test_a_reduction_is_no_table_if_machines_may_combine_differently(kind: str, body: str, initial: int) -> None:
+    def hlo(body: str, initial: int) -> str:
+        return f"""HloModule m
+
+%combine (a: {kind}[], b: {kind}[]) -> {kind}[] {{
+  %a = {kind}[] parameter(0)
+  %b = {kind}[] parameter(1)
+  ROOT %c = {kind}[] {body}
+}}
+
+ENTRY %main () -> s32[] {{
+  %one = {kind}[] constant(1)
+  %ones = {kind}[30]{{0}} broadcast(%one), dimensions={{}}
+  %initial = {kind}[] constant({initial})
+  %r = {kind}[] reduce(%ones, %initial), dimensions={{0}}, to_apply=%combine
+  ROOT %count = s32[] convert(%r)
+}}
+"""
+
+    assert Tables(parse.read(hlo(body, initial))).values("count") is None
+    assert Tables(parse.read(hlo("add(%a, %b)", 0))).values("count") == 30
 
 
 @pytest.mark.parametrize("rows_of_a_tile", [128, 512])

@@ -98,3 +98,12 @@ def test_float32_needs_no_forbidden_roundings_because_the_tolerance_refuses_them
     inputs = problem.make_inputs("normal", 0)
     assert problem.forbidden(inputs, np.arange(4)) == {}
     assert "worst element" in getattr(judged(problem, scale, "normal", 0), "message", "")
+
+
+def test_a_single_row_scale_near_a_power_of_two_is_not_taken_for_a_rounding() -> None:
+    """The only row scale of this draw is 0.03125284, so that rounding the sums is like rounding the output."""
+    problem = QuantizedMatmul(m=1, n=512, k=256, activations="int8")
+    inputs = problem.make_inputs("normal", 1346)
+    assert abs(float(inputs[3][0, 0]) * 32 - 1) < 1e-4
+    output = problem.honest(inputs, np.arange(1)).astype(ml_dtypes.bfloat16)
+    assert check(problem, inputs, (output,), family="normal", mode="full", seed=1346)[1] is None

@@ -67,7 +67,7 @@ def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline
 
 
 def _run_to_end(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ()) -> "tuple[list[_Core], str]":
-    """All cores after their run, grouped by chip, and the reason why the run has no end, or ""."""
+    """All cores after their run, grouped by chip; and the reason why the run has no end, or ""."""
     if execution.module.chips > 1 and not execution.module.unfit:
         top = execution.module.schedules[execution.module.top]
         names = execution.module.programs[top.name].names
@@ -95,7 +95,7 @@ def _run_to_end(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] 
 
 
 def _run_in_step(cores: list[Steps]) -> str:
-    """Runs all cores to their end, from barrier to barrier. Returns the reason if the run has no end, else ""."""
+    """Runs all cores to their end, from barrier to barrier. Returns the reason if the run has no end, otherwise ""."""
     clock = 0
     started = False
     try:
@@ -223,8 +223,9 @@ class _Core:
             op = program.calls[number]
             operands = called_operands(op)
             handed_words = memory.contents.handed(values)
-            # Behind the results are the addresses of the constants and the scratch memory that the compiler adds.
-            ends_at = len(operands) + tables.result_count(called_name(op))
+            # After the results come the addresses of the constants and scratch memory that the compiler adds.
+            count = tables.result_count(called_name(op))
+            ends_at = None if count is None else len(operands) + count
             memory.contents.written_by_call(values[len(operands) : ends_at], partial(tables.words, called_name(op)))
             if self.port is not None:
                 self.port.share(memory.words, program.identity)
@@ -333,8 +334,8 @@ def _operands(
 ) -> list[OperandContents]:
     """The places of the op's operands and outputs, with the contents that transfers may read.
 
-    `handed` has the words that the caller knows at the operands' addresses, by operand. The words of an output are not
-    known. If an operand's memory is that of a result, its words are not known either: the op may write them first.
+    By operand, `handed` has the words that the caller knows at the operand's address. The words of an output are
+    unknown. If an operand's memory is that of a result, its words are unknown too, because the op may write them first.
     """
     contents = []
     written = tables.written_operands(op)

@@ -178,8 +178,9 @@ class QuantizedMatmul(Operator, Borrowed):
         """The errors `[len(rows), n]` of rounding sums, sums with one scale, or products of scales to bfloat16.
 
         Each is about as large as the error of rounding the output once, so the tolerance lets it through. It is another
-        error, because scales are not powers of two. Without row scales only the sums are rounded by themselves. Empty
-        for float32, where each error is hundreds of deviations and the tolerance refuses it.
+        error, because scales are not powers of two; a single scale may be near one. Without row scales only the sums
+        are rounded by themselves. Empty for float32, where each error is hundreds of deviations and the tolerance
+        refuses it.
         """
         if self.dtype == "float32":
             return {}

@@ -165,7 +165,7 @@ def test_no_table_calls_simulated_times_measured_or_the_other_way_round(one_devi
 
 def test_flop_rates_are_said_to_be_of_executed_flops_and_the_useful_ones_stand_beside(one_device: Capture) -> None:
     (alone,) = ops(one_device)
-    assert any("of executed FLOPs" in note for note in alone.notes)
+    assert any("executed FLOPs" in note for note in alone.notes)
     assert not any("Useful" in note for note in alone.notes)
     (useful,) = tables(one_device, (hotspots.OPS,), top=None, useful_flops=1e9)
     whole = sum(by(useful, "operation", "self_seconds").values())

@@ -159,7 +159,7 @@ def test_devices_that_the_capture_does_not_show_are_counted() -> None:
 def test_links_that_nothing_is_published_about() -> None:
     table = overlap(capture(device([(SYNCHRONOUS, 0, 30)], kind="TPU v99")))[1]
     assert (table.column("link_fraction"), table.column("reading")) == ((None,), ("unknown",))
-    assert any("no published figures for the links of TPU v99" in note for note in table.notes)
+    assert any("no published figures for TPU v99" in note for note in table.notes)
     assert table.column("bus_bytes_per_second")[0] == pytest.approx(1.5 * WHOLE / 30e-6)
 
 

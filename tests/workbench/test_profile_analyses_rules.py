@@ -326,7 +326,7 @@ def test_no_counts_and_no_steps_are_said() -> None:
     assert "neither steps nor runs of modules" in mfu(bare, 1, 1, 1)[0].why_empty
     assert "neither steps nor runs of modules" in steps_table(bare)[0].why_empty
     assert "names its source" in lines(bare)[0].why_empty
-    assert "bears a tf_op" in scopes(bare)[0].why_empty
+    assert "has a tf_op" in scopes(bare)[0].why_empty
 
 
 # --- layers and chains -------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def test_host_transfers_are_its_only_finding(real: Capture) -> None:
     rates = "75.7% of the steps from the host at 27.1 GB/s, 74.9% of the steps to the host at 27.4 GB/s"
     assert f"The link to the host is busy {rates}." in diagnosed["findings"].notes
     assert diagnosed["findings"].notes[0] == (
-        "83.6% of the time is host transfers, link-bound: nothing else matters until that is smaller."
+        "83.6% of the time is host transfers, link-bound: fix this finding before all others."
     )
 
 

@@ -1,1 +1,1 @@
-"""Captured profiles: located, read, converted by XProf's own tools and analysed; every analysis returns tables."""
+"""Captured profiles: finding, reading, conversion by XProf's tools, and analyses, all of which return tables."""

@@ -1,4 +1,4 @@
-"""Upper bounds: operations compared with the roofline, modules with both peaks, steps with the model's FLOPs."""
+"""Comparisons with upper bounds: operations with the roofline, modules with both peaks, steps with model FLOPs."""
 
 from math import prod
 
@@ -10,10 +10,10 @@ from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.hotspots import UNCOUNTED_NOTE
 from harness.workbench.profiles.timeline import SHORT
 
-# Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. Nothing can be
-# faster than the roofline; up to 10 % below it is still taken for inexact counts.
+# Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. No operation can be
+# faster than the roofline; inexact counts may explain times up to 10 % below it.
 _FINE, _LOOK, _IMPOSSIBLE = 1.10, 2.0, 0.9
-# Our choice: a verdict on all operations needs predictions for at least half of the time.
+# Our choice: the verdict on all operations together needs predictions for at least half of the time.
 _MOST = 0.5
 # Protocol, section 1: below 30 % is low (its latency-bound regime). Section 8: the targets, which count as high.
 _LOW, _HIGH_TC, _HIGH_HBM = 0.30, 0.80, 0.70
@@ -49,8 +49,8 @@ ROOFLINE = Analysis(
         "transfers, loops, operations without counts).",
         "Predicted = max(FLOPs/peak, bytes/bandwidth), with one device's peaks from the capture: {peak}.",
         "Within 10 % fine, within 2x look, beyond 2x wrong sharding or layout (protocol, section 5).",
-        "Too fast: XLA counts bytes that stay in VMEM as well, and FLOPs before simplification; the predicted time of "
-        "such an operation is too long.{fast:?}",
+        "Too fast: the predicted time is too long, because XLA also counts bytes that stay in VMEM, and counts FLOPs "
+        "before simplification.{fast:?}",
         UNCOUNTED_NOTE,
     ),
     more=lambda database, _: {"peak": _peaks(database)},
@@ -64,7 +64,7 @@ def _peaks(database: Database) -> str:
     return " and ".join(words)
 
 
-# The four-way reading. It is left open if counting all time without a FLOP count at the peak would change it.
+# One of four readings. It stays open if it would change when all time without a FLOP count ran at the peak.
 READING = f"""
     case when tc is null or hbm is null then 'unknown'
         when tc < {_LOW} and hbm < {_LOW} then 'both low: bubbles or overhead'
@@ -72,7 +72,7 @@ READING = f"""
         when tc / {_HIGH_TC} >= hbm / {_HIGH_HBM} then
             case when tc >= {_HIGH_TC} then 'compute-bound, efficient' else 'compute leads, under target' end
         when hbm >= {_HIGH_HBM} then 'memory-bound: raise intensity' else 'memory leads: raise intensity' end"""
-# A device without module runs in the capture counts as one run, from its first operation to its last.
+# If the capture shows no module runs of a device, the time from its first operation to its last counts as one run.
 _USE = f"""
     every as (
         select device, module, seconds, run, is_recorded from runs
@@ -111,7 +111,7 @@ UTILIZATION = Analysis(
         from peaks left join answer on true""",
     notes=(
         "TC = FLOPs of the operations / (peak x time of the runs). HBM = bytes in HBM / (bandwidth x that time); all "
-        "bytes count if the capture does not split them by memory. Both rest on XLA's counts, not on the hardware's.",
+        "bytes count if the capture does not split them by memory. Both use XLA's counts, not hardware counters.",
         f"{SHORT} TC and HBM leave these runs out.",
         f"Low is under {_LOW:.0%} (protocol, section 1), high from {_HIGH_TC:.0%} TC and {_HIGH_HBM:.0%} HBM (section "
         "8); the readings are those of section 3, item 6.",
@@ -124,7 +124,8 @@ _MFU = Analysis(
     title="Model FLOPs utilisation",
     columns="from=FLOPs from;step_flops=FLOPs per step;step_seconds=step;devices:count;"
     "peak_flops_per_second=peak of one;mfu=MFU:fraction",
-    # Operations outside the steps (of other modules, if a step is a run of the longest) take none of their time.
+    # Operations outside the steps are not part of a step's time. If steps are runs of the longest module, operations of
+    # other modules are outside.
     query="""
         with wanted as (
             select 1 as place, 'the model' as who, $step_flops::DOUBLE as flops where $step_flops is not null
@@ -150,9 +151,9 @@ _MFU = Analysis(
         "MFU = GBS x sequence x FLOPs per token / (devices x peak x step) = {words} / (...) (protocol, section 6); "
         "GBS is the global batch size; FLOPs are those of the forward and backward pass.",
         "The MFU by the model's FLOPs also needs {missing}; the trace usually counts fewer FLOPs.",
-        "A step is the median of all {what}; the peak is that of one device, as the capture states it.",
+        "The step is the median of all {what}; the peak is one device's, as the capture states it.",
         "Devices: the {own} in the capture; if other devices shared the batch, give --num-chips.",
-        "--num-chips {less} is less than the {devices} devices that the capture shows: check it.",
+        "--num-chips {less} is less than the {devices} devices in the capture: check --num-chips.",
         "The trace's sum is XLA's count: it counts recomputed FLOPs twice, and leaves out Pallas kernels without an "
         "estimate.",
         UNCOUNTED_NOTE,
@@ -170,11 +171,11 @@ def mfu(
     flops_per_token: float | None = None,
     device_count: int | None = None,
 ) -> tuple[Table, ...]:
-    """Model FLOPs utilisation from the model's FLOPs, and from the sum of the trace's FLOPs.
+    """Model FLOPs utilisation, from the model's FLOPs and from the sum of the trace's FLOPs.
 
-    GBS x sequence x FLOPs per token (forward and backward) / (devices x peak x step): protocol, section 6. A step is
-    the median over steps and devices. `device_count` None: the devices of the capture. If one of the other arguments
-    is None, only the trace's sum is shown. Raises UsageError `usage` if one of these is not above 0.
+    MFU = GBS x sequence x FLOPs per token (forward and backward) / (devices x peak x step): protocol, section 6. The
+    step is the median over steps and devices. If `device_count` is None, the capture's devices count. If another
+    argument is None, only the trace's sum is shown. Raises UsageError `usage` if one of the others is not above 0.
     """
     model = {"--gbs": gbs, "--seq": sequence, "--flops-per-token": flops_per_token}
     for name, value in model.items():

@@ -1,4 +1,4 @@
-"""Classes of operations by work, part of a model and direction: tables of patterns; the first match counts."""
+"""Classes of operations by kind of work, part of a model and direction: tables of patterns; the first match counts."""
 
 import re
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ Direction: TypeAlias = Literal["forward", "backward", "neither known"]
 COMMUNICATION, DATA_FORMATTING, MATMUL = "communication", "data formatting", "matmul"
 CONTROL_FLOW, TRANSFER, CUSTOM_KERNEL = "control flow", "memory transfer", "custom kernel"
 
-# An opcode at the start of the call: `fusion(`, `all-gather-start(`; the layouts before it have no blank in front.
+# The opcode before the arguments: `fusion(`, `all-gather-start(`. Words in layouts have no blank before them.
 _OPCODE = re.compile(r"[)\]} ] ?([a-z][a-z0-9-]*)\(")
 _HALF = re.compile(r"-(start|done|update)\b")
-# The result of an operation that gives one array: `%name = f32[8]{0:T(128)} `.
+# The result of an operation that returns one array: `%name = f32[8]{0:T(128)} `.
 _RESULT = re.compile(r"%?\S+ = (\w+\[[\d,]*\](?:\{[^}]*\})?) ")
 _FUSION_KIND = re.compile(r"kind=k(\w+)")
 _FUSIONS = {"Loop": "loop fusion", "Input": "input fusion", "Output": "output fusion", "Custom": "custom fusion"}
@@ -25,7 +25,7 @@ _COLLECTIVE = r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-permu
 # fusion (`async-collective-done`, libtpu 0.0.50).
 _COLLECTIVE_NAME = re.compile(rf"^({_COLLECTIVE}|async-collective)\b|^({_COLLECTIVE.replace('-', '_')})\b")
 _HOST_MEMORY = "S(5)"
-# The opcodes that captures of a CPU have as categories in place of XProf's `non-fusion elementwise`.
+# In captures of a CPU, these opcodes are the categories of operations that XProf calls `non-fusion elementwise`.
 _POINTWISE = (
     "add|subtract|multiply|divide|maximum|minimum|power|negate|abs|sign|exponential|exponential-minus-one|log|"
     "log-plus-one|logistic|tanh|sqrt|rsqrt|cbrt|erf|floor|ceil|round-nearest-even|sine|cosine|convert|select|compare|"
@@ -35,15 +35,15 @@ _POINTWISE = (
 
 @dataclass(frozen=True, slots=True)
 class ClassRule:
-    """Operations whose name and category match have the class `meaning`."""
+    """A rule: operations have the class `meaning` if `category` and `name` match theirs."""
 
     meaning: str
     category: str = ""
     name: str = ""
 
 
-# Protocol, section 6: by hlo_category and name. Operations that it does not name (control flow, transfers into VMEM,
-# reductions) have classes of their own, so that none hides in another class.
+# Rules on hlo_category and name (protocol, section 6). Operations that the protocol does not name (control flow,
+# transfers into VMEM, reductions) have separate classes, so that they do not distort other classes.
 _CLASSES = (
     ClassRule(COMMUNICATION, category=rf"^({_COLLECTIVE}|ragged-all-to-all|send|recv)(-start|-done)?( fusion)?$"),
     ClassRule(COMMUNICATION, name=_COLLECTIVE_NAME.pattern),
@@ -63,8 +63,8 @@ _CLASSES = (
 )
 CLASSES = tuple(dict.fromkeys(rule.meaning for rule in _CLASSES))
 
-# Protocol, section 6: the framework categories, the most specific first. They are read off the tf_op, or off the
-# operation's own name if the tf_op matches no pattern.
+# The framework categories (protocol, section 6), the most specific first. The patterns are matched with the tf_op; if
+# none matches, with the operation's name.
 _FRAMEWORK = (
     ("gla", r"(?<![a-z])gla(?![a-z])|gated_?linear|linear_attention|delta_?net|delta_rule"),
     ("moe", r"(?<![a-z])moe(?![a-z])|mixture_of_experts|expert|router|routing|(?<![a-z])t?gmm(?![a-z])|megablox"),
@@ -81,21 +81,21 @@ _GROUPED = re.compile(r"^t?gmm")
 
 
 def opcode(operation: Operation) -> str:
-    """The HLO opcode in the operation's text, else the beginning of its name."""
+    """The HLO opcode in the operation's text; if there is none, the operation's name without its number."""
     _, _, after = operation.text.partition(" = ")
     match = _OPCODE.search(f" {after}")
     return match[1] if match else re.sub(r"[.\d]+$", "", operation.name)
 
 
 def category(operation: Operation) -> str:
-    """XProf's hlo_category; if it is missing, unknown or only `fusion`, one derived from the text or the name."""
+    """XProf's hlo_category; if it is missing, unknown or only `fusion`, a category derived from the text or name."""
     if operation.category not in ("", "fusion", "unknown"):
         return operation.category
     name = opcode(operation)
     kind = _FUSION_KIND.search(operation.text)
     if name == "fusion" and kind:
         return _FUSIONS.get(kind[1], "fusion")
-    # A CPU names a fusion after what it holds: `broadcast_add_fusion`, `wrapped_tanh`.
+    # On a CPU, XLA names a fusion after its operations: `broadcast_add_fusion`, `wrapped_tanh`.
     return "fusion" if name.endswith("fusion") else name.removeprefix("wrapped_")
 
 
@@ -108,19 +108,19 @@ def op_class(operation: Operation) -> str:
 
 
 def half(operation: Operation) -> Literal["start", "done", "update", ""]:
-    """The part of an asynchronous operation: its `start`, its `done` (the wait for its end), `update`, or ""."""
+    """The part of an asynchronous operation: `start`, `done` (the wait for its end), `update`, or "" if synchronous."""
     words = (operation.name, category(operation), opcode(operation))
     match = next(filter(None, map(_HALF.search, words)), None)
     return cast(Literal["start", "done", "update"], match[1]) if match else ""
 
 
 def pair_name(name: str) -> str:
-    """The name that both halves of an asynchronous operation share: `all-gather.2` of `all-gather-done.2`."""
+    """The common name of both halves of an asynchronous operation: `all-gather.2` for `all-gather-done.2`."""
     return _HALF.sub("", name)
 
 
 def result_bytes(operation: Operation) -> float | None:
-    """Bytes of the result in memory, if it is one array; None if the text does not say."""
+    """Bytes of the result in memory, padding included; None if the text does not state one array."""
     match = _RESULT.match(operation.text)
     if match is None:
         return None
@@ -131,7 +131,7 @@ def result_bytes(operation: Operation) -> float | None:
 
 
 def is_host_transfer(operation: Operation) -> bool:
-    """True for a copy from or to the host's memory (S(5) in layouts: XLA's layout.h), or the wait for one."""
+    """True for a copy to or from the host's memory (S(5) in layouts: XLA's layout.h), or the wait for such a copy."""
     return op_class(operation) == TRANSFER and _HOST_MEMORY in operation.text
 
 
@@ -150,7 +150,7 @@ def framework_category(operation: Operation) -> str:
 
 
 def direction(operation: Operation) -> tuple[Direction, Literal["tf_op", "name", ""]]:
-    """The direction, and its source: the tf_op first, the name second, "" if neither tells it (protocol, section 6)."""
+    """The direction and its source: first the tf_op, then the name, "" if neither shows it (protocol, section 6)."""
     if re.search(r"transpose\((?:\w+\()*jvp\(", operation.framework_name):
         return "backward", "tf_op"
     if "jvp(" in operation.framework_name:
@@ -174,5 +174,5 @@ def is_exponential(operation: Operation) -> bool:
 
 
 def is_custom_call(operation: Operation) -> bool:
-    """True for a kernel that XLA did not make: Pallas and others, attention included."""
+    """True for a kernel that XLA did not generate, such as a Pallas kernel."""
     return category(operation) == "custom-call" or opcode(operation) == "custom-call"

@@ -21,8 +21,9 @@ from harness.workbench.profiles.views import meets, overlap_of
 class CollectiveFacts:
     """A collective operation.
 
-    `array_bytes` is the whole array (gathered, not yet scattered), `size` the number of devices of a group. A field is
-    None if the capture's HLO does not state it; `pairs` are those of a permutation.
+    `array_bytes` is the size of the whole array: after a gather, or before a scatter. `size` is the number of devices
+    in a group. `pairs` are the source and target devices of a permutation. A field is None if the HLO does not state
+    it.
     """
 
     kind: Collective | None
@@ -33,7 +34,7 @@ class CollectiveFacts:
 
     @property
     def bus_bytes(self) -> float | None:
-        """Bytes that cross the links per device, whatever the number of devices: the array times the bus factor.
+        """Bytes that cross the links of one device: the array times the bus factor.
 
         The factor is 2 (n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all, 1 for a
         permutation, as in the bus bandwidth of NVIDIA's nccl-tests (PERFORMANCE.md).
@@ -47,11 +48,11 @@ class CollectiveFacts:
         return (2 if self.kind == "all-reduce" else 1) * self.array_bytes * (self.size - 1) / self.size
 
 
-# Every collective of each main device, the longest waited for first. A collective is in flight as the asynchronous
-# line shows it; without that line, from the beginning of a start half to the end of the done half that follows it, if
-# the capture has both. On a GPU and a CPU, whose operations run side by side, it is in flight while its own kernel
-# runs, and waited for while no other operation runs at the same time; XLA names a GPU's kernel after the start half,
-# and there is no event of a done half.
+# Every collective of each main device, the longest wait first. The asynchronous line shows when a collective is in
+# flight. Without this line it is in flight from the beginning of its start half to the end of the next done half, if
+# the capture has both. On a GPU and a CPU, operations run concurrently: a collective is in flight while its kernel
+# runs, and waited for while no other operation runs. XLA names a GPU's kernel after the start half, and no event shows
+# the done half.
 FLIGHTS = f"""
     with sent as (
         select e.*, o.module, o.pair, o.half, d.platform = 'tpu' as is_tpu,
@@ -80,7 +81,7 @@ FLIGHTS = f"""
             on s.device = d.device and s.module = d.module and s.pair = d.pair and s.nth = d.nth
         where s.half = 'start' and d.half = 'done' and d.is_matched and s.is_tpu and not s.has_line),
     flights as (select device, module, pair, count(*) as count, sum(seconds) as seconds from flown group by all),
-    -- The time in which other operations run at the same time; on a TPU there are none.
+    -- The time in which other operations run concurrently; on a TPU no operation does.
     beside as (
         select s.execution, sum({overlap_of("s", "b")}) as seconds from serial s join busy b
             on b.device = s.device and b.of = 'own' and {meets("s", "b")} where not s.is_tpu group by 1)
@@ -99,7 +100,7 @@ FLIGHTS = f"""
 
 
 def collective_of(operation: Operation, graphs: Mapping[str, Graph] | None = None) -> CollectiveFacts:
-    """The collective that an operation runs, from its HLO text or, if that is missing, from its module."""
+    """The collective of an operation, from its HLO text or, if it has no text, from its module."""
     graph = (graphs or {}).get(operation.module)
     instruction = _instruction(operation) or (running_instruction(graph, operation.name) if graph else None)
     words = f"{instruction.opcode if instruction else ''} {opcode(operation)} {category(operation)} {operation.name}"
@@ -115,7 +116,8 @@ def collective_of(operation: Operation, graphs: Mapping[str, Graph] | None = Non
 def times_on_an_axis(facts: CollectiveFacts, network: Links | None) -> AxisTimes | None:
     """The least times over one axis of the torus; None if the collective or the links are unknown.
 
-    A capture does not state the slice. A group whose size closes no axis is on a line; any other may be on a ring.
+    A capture does not state the slice. If a group's size closes no axis, its axis is a line; otherwise it may be a
+    ring.
     """
     if network is None or facts.kind is None or facts.array_bytes is None or facts.size is None:
         return None
@@ -136,8 +138,8 @@ def _instruction(operation: Operation) -> Instruction | None:
 def _array_bytes(kind: Collective, instruction: Instruction, size: int | None) -> float | None:
     """The whole array's bytes, from the operands if the text has their shapes, else from the result.
 
-    The shape of a start half is a tuple of operand and result, then contexts without dimensions (XLA), except for an
-    all-reduce.
+    In XLA the shape of a start half is a tuple of operand, result, and contexts without dimensions; an all-reduce is an
+    exception.
     """
     result = _bytes(instruction.shape)
     shapes = [operand.shape for operand in instruction.operands]
@@ -145,7 +147,7 @@ def _array_bytes(kind: Collective, instruction: Instruction, size: int | None) -
     operand = sum(sizes) if sizes and len(sizes) == len(shapes) else None
     has_both = instruction.opcode.endswith("-start") and kind != "all-reduce"
     if kind in ("all-reduce", "all-to-all", "collective-permute"):
-        # Here the result is as large as the operand.
+        # The result of these is as large as the operand.
         return operand if operand is not None else result / 2 if has_both else result
     if kind == "all-gather" and not has_both:
         return result
@@ -155,7 +157,7 @@ def _array_bytes(kind: Collective, instruction: Instruction, size: int | None) -
         return None
     if kind == "all-gather" and operand is not None:
         return operand * size
-    # Of operand and result, one is the whole array and the other is 1/size of it.
+    # One of operand and result is the whole array, the other is 1/size of the array.
     return result * size / (size + 1) if has_both else result * size
 
 

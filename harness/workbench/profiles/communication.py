@@ -1,4 +1,4 @@
-"""Exposed communication by device, collective and mesh axis; SparseCores; sharding that avoids collectives."""
+"""Exposed communication by device, collective and mesh axis; SparseCores; shardings that avoid collectives."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,31 +22,31 @@ from harness.workbench.profiles.database import Database, Row, database_of, made
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.views import meets, overlap_of
 
-# Protocol, section 7: flags that overlap collectives of one kind with other work; the two exclude each other.
+# Prefixes of flags that overlap collectives of one kind with other work; use only one of them (protocol, section 7).
 _FUSE = "xla_tpu_enable_async_collective_fusion"
 _OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
 _OFFLOADING = " or ".join(chips.having(lambda row: row.workbench.offloads_collectives))
 _WITH_FLAGS = ("all-gather", "all-reduce", "reduce-scatter")
-# Our choice, after the protocol's red flag for idle time: a wait for this share of a collective's flight counts as a
-# stall.
+# A wait for this share of a collective's time in flight counts as a stall. Our choice, like the protocol's red flag for
+# idle time.
 _STALL = 0.10
-# Protocol, section 5: collectives should run near the bandwidth; its bounds for any operation are 10 % and 2x.
+# Collectives should run near the bandwidth; the bounds are those for all operations, 10 % and 2x (protocol, section 5).
 _NEAR, _HALF = 0.9, 0.5
 _UNKNOWN = "unknown"
-# A note on a capture of one host of several; `spanned` has its figures.
+# A note for a capture of only some of the hosts; `spanned` computes its figures.
 SPANNED = (
-    "The program runs on {program_devices} devices, but the capture shows only {seen_devices}: what the others do, and "
-    "how long they wait, is unknown."
+    "The program runs on {program_devices} devices, but the capture shows only {seen_devices}: the work and the waits "
+    "of the other devices are unknown."
 )
 
 
-@made_on_demand("""collectives: a collective of one device: all its runs
+@made_on_demand("""collectives: all runs of one collective on one device
     device INTEGER         of devices
     module VARCHAR         its program
-    name VARCHAR*          its name; start and done share it
+    name VARCHAR*          its name, common to start and done
     kind VARCHAR*          all-gather, all-reduce ...; NULL if its HLO does not say
     devices INTEGER*       the number of devices in a group
-    array_bytes DOUBLE*    the whole array: gathered, not yet scattered
+    array_bytes DOUBLE*    the whole array: after a gather, or before a scatter
     bus_bytes DOUBLE*      bytes that cross the links of one device
     axes VARCHAR*          the axes of the mesh along which it runs, or unknown
     is_asynchronous BOOLEAN* whether it is a pair of start and done
@@ -56,7 +56,7 @@ SPANNED = (
     waited_seconds DOUBLE* the time in its done half; the whole time of a synchronous collective
     start_seconds DOUBLE*  the time in its start half
     least_seconds DOUBLE*  the least time of one run over one axis of the torus, NULL if not known
-    line_seconds DOUBLE*   the same if the axis is no ring and groups side by side share links; least_seconds if neither
+    line_seconds DOUBLE*   the same over an axis that is no ring and whose links adjacent groups share, where possible
 """)
 def collectives_table(database: Database) -> Iterator[Row]:
     """A row for each collective of each device."""
@@ -88,19 +88,19 @@ def collectives_table(database: Database) -> Iterator[Row]:
 
 
 def _reading(fraction: str) -> str:
-    """The SQL that names the distance from the bandwidth of one axis."""
+    """SQL for a reading in words: how near the bandwidth `fraction` comes to that of one axis."""
     return f"""case when {fraction} is null then 'unknown' when {fraction} > $axes then 'too fast: check the array'
         when {fraction} > 1 then 'uses several axes' when {fraction} >= {_NEAR} then 'near the link'
         when {fraction} >= {_HALF} then 'look' else 'far below' end"""
 
 
-_NONE = "no operation of the capture is a collective: XLA communicated nothing between devices"
+_NONE = "no operation of the capture is a collective, so no data moved between devices"
 _EXPOSED = Analysis(
     name="communication",
     title="Exposed communication",
     columns="device;flight_seconds=in flight;waited_seconds=waited;synchronous_seconds=synchronous;"
     "exposed_seconds=exposed;exposed_fraction=of busy time;hidden_fraction=hidden",
-    # A capture with only start halves does not say how long they were waited for.
+    # If a capture has only start halves, the wait for the collectives is unknown.
     query="""
         with known as (
             select d.device, coalesce(sum(flight_seconds), 0) as flight, coalesce(sum(waited_seconds), 0) as exposed,
@@ -113,15 +113,15 @@ _EXPOSED = Analysis(
         where is_main and exists (from collectives) order by device""",
     facts="select bool_or(platform = 'tpu') as tpu, not tpu as other from devices where is_main",
     notes=(
-        "Exposed is the time in async-done operations (0 if all is hidden) and in synchronous collectives (protocol, "
-        "section 6).{tpu:?}",
-        "Operations run concurrently here: exposed is the time in which nothing but collectives ran.{other:?}",
+        "Exposed is the time in async-done operations (0 if everything is hidden) and in synchronous collectives "
+        "(protocol, section 6).{tpu:?}",
+        "Operations run concurrently on this device: exposed is the time in which only collectives ran.{other:?}",
         SPANNED,
         "{stalls}",
     ),
     empty=_NONE,
 )
-# Notes for a TPU: the flags to try for each kind of collective that is waited for, and the base flag if none overlaps.
+# Notes for a TPU: flags to try for each kind of collective that stalls, and the base flag if no collective overlaps.
 _STALLS = f"""
     with others as (
         select distinct module from times where class != 'communication' and not is_container and self_seconds > 0),
@@ -166,15 +166,14 @@ _COLLECTIVES = Analysis(
     notes=(
         "Bus bandwidth: the array times 2 (n-1)/n (all-reduce), 1 (collective-permute) or (n-1)/n (others), over the "
         "time in flight.",
-        "Link bandwidth unknown: no published figures for the links of {unpublished} are known here.",
+        "The link bandwidth is unknown, because no published figures for {unpublished} are recorded here.",
         "Of an axis: the least time over one axis, divided by the time in flight. A link of {chip} carries {one_way} "
-        "each way; a chip has {axes} axes. Source: {source}.",
+        "in each direction; a chip has {axes} axes. Source: {source}.",
         "A capture does not state the shape of the slice. {closing}",
-        "Links are shared if the devices are numbered along a slice of {slice}, with x varying fastest: by groups that "
-        "lie side by side.",
+        "If the devices are numbered along a slice of {slice}, with x varying fastest, adjacent groups share links.",
         "Near the link: within 10 %; far below: under half of it (protocol, section 5).{chip_:?}",
-        "{no_line} no line of asynchronous operations: in flight is from start to done there, so the bus bandwidth is "
-        "a lower bound.",
+        "{no_line} no line of asynchronous operations: there the time in flight is from start to done, so the bus "
+        "bandwidth is a lower bound.",
         "{unread}",
     ),
     empty=_NONE,
@@ -184,7 +183,7 @@ _AXES = Analysis(
     title="Communication by axis of the mesh",
     columns="axes;devices=n:count;collectives:count;count=runs;device_bytes=a device;flight_seconds=in flight;"
     "exposed_seconds=exposed;exposed_fraction=of busy;link_fraction=of the link",
-    # `of the link` is weighted by time, over the collectives of which everything is known.
+    # `of the link` is weighted by time; collectives with unknown times are left out.
     query="""
         with main as (
             select count(*) as devices, sum(busy) as busy
@@ -198,17 +197,17 @@ _AXES = Analysis(
                 / nullif(sum(flight_seconds) filter (least_seconds is not null and flight_seconds > 0), 0)
         from collectives c, main m group by 1 order by exposed desc, min(c.rowid)""",
     notes=(
-        "Means over devices. `a device`: bytes that cross the links of a device, by the bus factor of each kind. `of "
-        "the link`: the least time over one axis of the torus, divided by the time in flight.",
+        "Means over devices. `a device`: bytes that cross the links of a device (array times bus factor). `of the "
+        "link`: the least time over one axis of the torus, divided by the time in flight.",
         "No mesh fits the groups: name the axes with --mesh data=4,model=2 (the last axis varies fastest).{no_mesh:?}",
         "The mesh is guessed from shardings or groups: {made_up}. Name its axes with --mesh.",
         "Dimensions of the torus along each axis, if the devices are numbered along the torus: {torus}.",
     ),
     empty=_NONE,
 )
-# The purpose of each axis of the mesh, by the kinds of its collectives and the passes in which they run. The rule is
-# ours: programs gather sharded weights in both passes and scatter their gradients once; they add up gradients once, and
-# activations in both passes.
+# The purpose of each mesh axis, derived from the kinds of its collectives and the passes in which they run. The rule is
+# ours. Programs gather sharded weights in both passes, and scatter their gradients once; they add up gradients once,
+# and activations in both passes.
 _PARALLELISM = Analysis(
     name="parallelism",
     title="What each axis is for",
@@ -243,7 +242,7 @@ _PARALLELISM = Analysis(
     ),
     is_optional=True,
 )
-# A core waits here for the cores with which a program communicates, before the program's operations begin.
+# Before a program's operations begin, a core waits for the other cores with which the program communicates.
 _CORE_WAITS = Analysis(
     name="core_waits",
     title="Waits for other cores before programs",
@@ -253,8 +252,8 @@ _CORE_WAITS = Analysis(
         where is_main and w.name like '%barrier%' and exists (from collectives)
         group by device, label, w.name order by device, w.name""",
     notes=(
-        "Not part of the exposed time above. The longest wait is on the core that came first: look at what the others "
-        "did before. Times are by the profiler's clock.",
+        "These waits are not part of the exposed time above. The core that is ready first waits longest: look at what "
+        "the other cores did before. Times are by the profiler's clock.",
     ),
     is_optional=True,
 )
@@ -284,7 +283,7 @@ _SPARSE = Analysis(
     ),
     is_optional=True,
 )
-# Links are drawn by the simulator; no device records them.
+# Only simulated captures have links; no device records them.
 _LINKS = Analysis(
     name="links",
     title="Links by direction",
@@ -294,7 +293,7 @@ _LINKS = Analysis(
             sum(seconds) as busy, busy / (select max(seconds) from runs)
         from lanes where lane like 'link to %' group by all order by sum(bytes) desc, 1, 2""",
     notes=(
-        "A transfer that crosses several links is counted at each of them. Of the run: as a share of the longest run.",
+        "A transfer that crosses several links is counted at each link. Of the run: as a share of the longest run.",
     ),
     is_optional=True,
 )
@@ -307,8 +306,8 @@ _LARGE = Analysis(
         where c.module = s.module and c.name = s.pair)
             / (select devices from step_counts), used_by from spared s order by s.rowid""",
     notes=(
-        "Shown: all-gathers with a tenth or more of the bytes that a module's collectives send, and all-reduces of "
-        "that size that a sharding constraint may avoid; exposed is the mean over devices.",
+        "Shown are collectives with a tenth or more of the bytes that a module's collectives send: all-gathers, and "
+        "all-reduces that a sharding constraint may avoid. Exposed is the mean over devices.",
     ),
     is_optional=True,
 )
@@ -318,8 +317,8 @@ _SPARED = "module VARCHAR, name VARCHAR, pair VARCHAR, axes VARCHAR, array_bytes
 def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Table, ...]:
     """Tables of exposed communication, collectives, simulated links, mesh axes, SparseCores, and sharding constraints.
 
-    `mesh` has the sizes of the mesh axes by name, in order. Raises UsageError `usage` if their product is not the
-    number of devices that the collectives name.
+    `mesh` maps the names of the mesh axes, in order, to their sizes. Raises UsageError `usage` if the product of the
+    sizes is not the number of devices that the collectives name.
     """
     database = Database(capture, options={"mesh": mesh}) if mesh else database_of(capture)
     database.need("collectives")
@@ -339,7 +338,7 @@ def _words(database: Database) -> Facts:
     capture, mesh = database.capture, database.options.get("laid_out")
     main, chip, network = op_times.devices(capture), op_times.chip_of(capture), _network(capture)
     kind = (main[0].kind if main else "") or "a device of unknown kind"
-    # The dimensions of the torus that each axis of the mesh runs along.
+    # For each mesh axis, the dimensions of the torus along which it runs.
     dimensions = torus_of(mesh, network.axes) if mesh and network else ()
     return {
         "stalls": [note for (note,) in database.rows(_STALLS)],
@@ -361,7 +360,7 @@ def _words(database: Database) -> Facts:
 
 
 def spanned(database: Database) -> Facts:
-    """The figures of SPANNED, NULL if the capture has as many devices as the program."""
+    """The figures of the note SPANNED; None if the capture shows all devices of the program."""
     database.need("collectives")
     main = op_times.devices(database.capture)
     is_short = bool(main) and main[0].platform != "cpu" and database.options["devices"] > len(main)
@@ -372,18 +371,18 @@ def spanned(database: Database) -> Facts:
 
 
 def _closing(network: Links, chip: str, *, may_close: bool) -> str:
-    """A sentence on the lengths at which an axis closes to a ring."""
+    """A sentence on the lengths at which an axis is a ring."""
     length = f"a multiple of {network.ring_size}" if network.rings_are_multiples else f"{network.ring_size}"
     if may_close:
         return (
-            f"On {chip} an axis of {length} chips may be a ring, which the fraction assumes; `or` is for a line, "
-            "whose ends are not joined."
+            f"On {chip} an axis of {length} chips may be a ring, as the fraction assumes. Column `or` is the fraction "
+            "for a line (an axis with open ends)."
         )
-    return f"Only an axis of {length} chips is a ring on {chip}, so the axis is a line, whose ends are not joined."
+    return f"On {chip} only an axis of {length} chips is a ring, so this axis is a line (its ends are not joined)."
 
 
 def _without_a_line(database: Database) -> str | None:
-    """The devices that have no line of asynchronous operations but asynchronous collectives, with a verb."""
+    """Subject and verb of a note: the devices with asynchronous collectives, but no line of asynchronous operations."""
     query = """
         select label from devices d where platform = 'tpu' and is_main
             and device in (select device from collectives where is_asynchronous and flights > 0)
@@ -405,9 +404,9 @@ def _graphs_or_note(capture: Capture) -> tuple[dict[str, Graph], str | None]:
 
 
 def _mesh_of(sizes: Mapping[str, int], every: Sequence[CollectiveFacts], graphs: Mapping[str, Graph]) -> Mesh | None:
-    """The mesh of `sizes`; without sizes, one that fits the modules' shardings, else one that fits the groups.
+    """The mesh of `sizes`; without sizes, a mesh that fits the modules' shardings, else a mesh that fits the groups.
 
-    Raises UsageError `usage` if the groups name another number of devices than `sizes` has.
+    Raises UsageError `usage` if the collectives name another number of devices than `sizes` has.
     """
     devices = _devices_named(every)
     if sizes:
@@ -426,7 +425,7 @@ def _mesh_of(sizes: Mapping[str, int], every: Sequence[CollectiveFacts], graphs:
 
 
 def _devices_named(every: Sequence[CollectiveFacts]) -> int:
-    """The number of devices, by the largest number that a group or pair names; 0 if none names any."""
+    """The number of devices, from the largest device number in a group or pair; 0 if there is none."""
     return max((device + 1 for of in every for device in _members(of)), default=0)
 
 
@@ -436,8 +435,8 @@ def _members(facts: CollectiveFacts) -> tuple[int, ...]:
 
 
 def _large_collectives(database: Database) -> Iterator[tuple[str, LargeCollective]]:
-    """The large collectives of the modules that ran, each after its module's name."""
-    # The chip affects only times, and these are not shown: any chip will do if the capture names none.
+    """The large collectives of the modules that ran, as pairs of module name and collective."""
+    # The chip affects only times, which are not shown, so any chip will do if the capture names none.
     target, mesh = op_times.chip_of(database.capture) or chip_named(DEFAULT_CHIP), database.options.get("laid_out")
     ran = {module for (module,) in database.rows("select distinct module from collectives")}
     for name, graph in database.options.get("graphs", {}).items():

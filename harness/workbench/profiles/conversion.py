@@ -1,4 +1,4 @@
-"""XProf's converters, run in a child process on copies of the files (they may log, crash or hang), and their tables."""
+"""XProf's converters and their tables. A converter may crash, so it runs in a child process on copies of the files."""
 
 import json
 import os
@@ -34,15 +34,15 @@ _LOG_CHARACTERS = 300
 def tool(paths: Sequence[Source], name: str) -> bytes:
     """The answer of XProf's tool `name` about the capture in `paths`, mostly JSON.
 
-    The capture is converted on this machine, without writing next to its files, or by the XProf server that holds it.
-    Raises RatchetError `no-answer` if the tool does not exist, returns nothing, crashes or takes too long; the message
-    says which.
+    The capture is converted on this machine, without writing next to its files, or by the XProf server that has it.
+    Raises RatchetError `no-answer` with the reason if the tool does not exist, returns nothing, crashes or takes too
+    long.
     """
     return answers(paths, name, ({},))[0]
 
 
 def answers(paths: Sequence[Source], name: str, option_sets: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
-    """The answers for each of several sets of options; the capture is copied and XProf loaded once for all of them."""
+    """The answer for each set of options; the capture is copied, and XProf loaded, only once for all sets."""
     on_server = [path for path in paths if isinstance(path, Remote)]
     if on_server:
         return remote.answers(on_server, name, option_sets)
@@ -83,7 +83,7 @@ def answers(paths: Sequence[Source], name: str, option_sets: Sequence[Mapping[st
 
 
 def _last_error(printed: bytes) -> str:
-    """The last non-empty line of a log."""
+    """The last non-empty line of a log, without the prefix of Google's libraries."""
     lines = [line.strip() for line in printed.decode("utf-8", "replace").splitlines() if line.strip()]
     return _LOG_HEAD.sub("", lines[-1])[:_LOG_CHARACTERS] if lines else "it gives no reason"
 
@@ -91,13 +91,13 @@ def _last_error(printed: bytes) -> str:
 # --- the tables of XProf's tools (Google's DataTable JSON) ------------------------------------------
 
 Value: TypeAlias = str | float | int | bool | None
-# XProf's units in SI: its times are us, its rates GFLOP/s, its bandwidths GiB/s (facts of xprof 2.24).
+# XProf's units in SI units: times are in us, rates in GFLOP/s, bandwidths in GiB/s (xprof 2.24).
 MICROSECOND, GIGAFLOPS, GIBIBYTES = 1e-6, 1e9, float(1 << 30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataTable:
-    """One table: `rows` by the columns' ids, in XProf's units, and `properties`, which are words."""
+    """One table: `rows` map column ids to cells in XProf's units; `properties` are texts."""
 
     columns: tuple[str, ...]
     rows: tuple[Mapping[str, Value], ...]
@@ -110,9 +110,9 @@ class DataTable:
 
 
 def ask(paths: Sequence[Source], name: str) -> tuple[DataTable, ...]:
-    """The tables that XProf's tool `name` answers with.
+    """The tables in the answer of XProf's tool `name`.
 
-    Raises RatchetError `no-answer`, also for an answer without tables.
+    Raises RatchetError `no-answer`, also if the answer has no tables.
     """
     answer = msgspec.json.decode(tool(paths, name))
     tables = answer if isinstance(answer, list) else [answer]

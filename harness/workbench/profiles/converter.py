@@ -1,7 +1,7 @@
 """A process that asks one of XProf's tools: `python -m harness.workbench.profiles.converter ANSWER PATHS TOOL OPTIONS`.
 
-PATHS is a JSON list, OPTIONS a JSON list of one set of options for each question. Exit code 0: the answer to
-question n is in the file ANSWER.n; NOTHING: XProf returned nothing for one of the questions.
+PATHS is a JSON list. OPTIONS is a JSON list with one set of options for each question. Exit code 0: the answer to
+question n is in the file ANSWER.n. Exit code NOTHING: XProf returned nothing for one of the questions.
 """
 
 import json
@@ -15,11 +15,10 @@ NOTHING = 3
 
 
 def main(arguments: list[str]) -> int:
-    """Asks the tool, writes its answers and returns the exit code."""
+    """The exit code. Asks the tool and writes its answers."""
     answer_path, tool = arguments[0], arguments[2]
     paths, option_sets = json.loads(arguments[1]), json.loads(arguments[3])
-    # This tool reads a module from a file next to the copies, and only the question for the names of tools writes this
-    # file (xprof 2.24).
+    # memory_viewer reads a module from a file next to the copies. In xprof 2.24 only xspace_to_tool_names writes it.
     if tool == "memory_viewer":
         raw_to_tool_data.xspace_to_tool_names(paths)
     for number, options in enumerate(option_sets):

@@ -1,4 +1,4 @@
-"""Hardware counters, if a capture has them: how busy each unit was, and each counter by kernel."""
+"""Hardware counters, if a capture has them: the use of each unit, and each counter by kernel."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,22 +12,22 @@ from harness.workbench.profiles.conversion import Value, number
 from harness.workbench.profiles.database import Database, Row, made_on_demand
 from harness.workbench.profiles.reading import sources
 
-# A counter that could not be read comes as 64 ones, which is no number of events.
+# If a counter could not be read, all 64 bits of its value are 1.
 _UNREADABLE = 0.999 * 2**64
-# Names begin with the counter's place in the chip.
+# A counter's name begins with its place in the chip.
 _PLACE = re.compile(r"^.*_counters_(?:unprivileged_)?(?:count_)?")
 _FIRST = chips.having(lambda row: row.workbench.has_counters)[0]
 _FIRST_PERIODIC = chips.having(lambda row: row.workbench.has_periodic_counters)[0]
 _WITH_UNITS = " and ".join(chips.having(lambda row: row.workbench.has_unit_counters))
 _WHY = (
-    f"the capture has no hardware counters: TPUs from {_FIRST} on write them, and from {_FIRST_PERIODIC} on "
-    "periodically, if the profiler is asked to (advanced_configuration: tpu_enable_periodic_counter_sampling); a CPU "
-    "and the simulator have none"
+    f"the capture has no hardware counters: only TPUs from {_FIRST} on write counters; from {_FIRST_PERIODIC} on they "
+    "write periodic samples if the profiler's advanced_configuration has tpu_enable_periodic_counter_sampling; a CPU "
+    "and the simulator have no counters"
 )
 
 
 def _tool_rows(database: Database, tool: str) -> Iterator[Mapping[str, Value]]:
-    """The rows of a tool's answer; none if it has no answer, as for most captures."""
+    """The rows of a tool's answers; no rows if it has no answer, as for most captures."""
     for path in sources(database.capture):
         try:
             yield from conversion.ask((path,), tool)[0].rows
@@ -53,12 +53,12 @@ def counters_table(database: Database) -> Iterator[Row]:
         yield *where, _PLACE.sub("", name), None if value >= _UNREADABLE else value, meaning, name
 
 
-@made_on_demand("""units: a sample of a unit of a device, worked out by XProf from the counters
+@made_on_demand("""units: a sample of a unit of a device, computed by XProf from the counters
     device INTEGER         its number
     name VARCHAR           the unit's name
     unit VARCHAR           what is counted
-    achieved DOUBLE        how many it did
-    peak DOUBLE            how many it could have done
+    achieved DOUBLE        the number counted
+    peak DOUBLE            the largest possible number
 """)
 def units_table(database: Database) -> Iterator[Row]:
     for row in _tool_rows(database, "utilization_viewer"):
@@ -72,7 +72,7 @@ def units_table(database: Database) -> Iterator[Row]:
 _MOVED = "exists (from counters where value > 0)"
 _UNITS = Analysis(
     name="units",
-    title="How busy the units were, by the hardware's counters",
+    title="Use of the units, by the hardware's counters",
     columns="device:;name=unit;achieved_fraction=busy;busiest_fraction=busiest sample;achieved:count;"
     "peak=possible:count;unit=in",
     query=f"""
@@ -84,10 +84,10 @@ _UNITS = Analysis(
         having did = 0)) as idle,
             case when {_MOVED} then $by_hand else $no_counters end as why""",
     notes=(
-        "Figures are of the whole capture, idle time between kernels included: a short kernel in a long capture looks "
-        "idle here, whatever it does while it runs. The busiest sample says more about it.",
+        "Figures include idle time between kernels. So units look idle if a short kernel runs in a long capture; the "
+        "busiest sample shows more of the kernel's use of them.",
         "XProf computes achieved and possible from the chip's counters and its clock (xprof 2.24 knows "
-        f"{_WITH_UNITS}). Units left out because all their counters are 0 (idle, or not counted): {{idle}}.",
+        f"{_WITH_UNITS}). Number of units left out because their counters are 0 (idle, or not counted): {{idle}}.",
     ),
     empty="{why}",
 )
@@ -111,7 +111,7 @@ _COUNTS = Analysis(
 
 
 def counters(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Units by XProf's utilization_viewer, counters by its perf_counters; at most `top` counters, None: all.
+    """Tables of units (from XProf's utilization_viewer) and of the `top` counters (from perf_counters; None: all).
 
     Raises RatchetError if the capture cannot be converted.
     """

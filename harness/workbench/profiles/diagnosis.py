@@ -20,15 +20,15 @@ from harness.workbench.profiles.timeline import IMBALANCE, SHORT
 
 # A finding that costs less than this share of the time is left out.
 _WORTH = 0.001
-# If a finding costs more than this share of the time, no other finding matters.
+# If a finding costs more than this share of the time, a note says that no other finding matters.
 _ALL_THAT_COUNTS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One way to lose time: `query` gives the seconds lost, on all devices together, and the evidence in words.
+    """One cause of lost time: `query` returns the seconds lost on all devices together, and the evidence in words.
 
-    `reason` is the published rule, or says that the rule is ours; `remedy` says what to try.
+    `reason` is the published rule, or states that the rule is ours. `remedy` is what to try.
     """
 
     name: str
@@ -56,8 +56,8 @@ RULES = (
             select waited_seconds, 'at most ' || in_percent(both_ways_seconds / seconds)
                 || ' of a step to gain, by prefetch alone ' || in_percent(hiding_seconds / seconds)
             from host_bound where is_bound""",
-        reason="steps wait for the host's memory for longer than all else takes (our rule)",
-        remedy="run both directions at once, in chunks; offload less, or narrower types",
+        reason="steps wait for the host's memory longer than all other work takes (our rule)",
+        remedy="run both directions at once, in chunks; offload less, or use narrower types",
     ),
     Rule(
         name="host transfers, exposed",
@@ -107,15 +107,15 @@ RULES = (
                 || arg_max(place, seconds)
             from pauses join devices using (device) where is_main and place != 'between runs'""",
         reason="start and end of a capture cost no step (our rule)",
-        remedy="capture steps after a warm-up; for the start itself, see the host in `xprof gaps`",
+        remedy="capture steps after a warm-up; to analyse the start, see the host in `xprof gaps`",
     ),
     Rule(
         name="waiting for other chips",
         query=f"""
             select sum(seconds), 'longest ' || in_words(max(seconds)) || ' on ' || arg_max(label, seconds)
             from waits w join devices using (device) where is_main and w.name = '{BARRIER}'""",
-        reason="a program with collectives begins when all its chips are there (our rule)",
-        remedy="find what makes the other chips late; `xprof gaps` lists the waits by device",
+        reason="a program with collectives begins when all its chips are ready (our rule)",
+        remedy="find what delays the other chips; `xprof gaps` lists the waits by device",
     ),
     Rule(
         name="useless work",
@@ -151,7 +151,7 @@ RULES = (
                     group by 1),
             took as (select d.name as device, sum(r.seconds) as seconds from runs r join devices d using (device)
             group by 1),
-            -- Transfers may run while no bundle issues: the time that the bytes need counts as no bubble.
+            -- Transfers may run while no bundle issues, so the time that the bytes need is not counted as a bubble.
             least_time as (
                 select d.name as device, sum(w.hbm_bytes) / any_value(bandwidth) as floor
                 from work w join devices d using (device), peaks where w.is_work group by 1)
@@ -181,7 +181,7 @@ RULES = (
                 'spread ' || in_percent(max(spread)) || ' on '
                 || arg_max(b.label, spread) from step_times s join step_summary b using (device)
                 where spread > {IMBALANCE} and s.is_recorded""",
-        reason=f"steps differ by over {IMBALANCE:.0%} (our rule; the limit is that between devices)",
+        reason=f"steps differ by over {IMBALANCE:.0%} (our rule; same limit as between devices)",
         remedy="look in `xprof steps` for recompilation, input and garbage collection",
     ),
     Rule(
@@ -211,15 +211,15 @@ _FINDING_TABLES = (
                 (select devices from unrecorded) as short
             from findings, elapsed, step_counts""",
         notes=(
-            "{most:%} of the time is {first}: nothing else matters until that is smaller.",
+            "{most:%} of the time is {first}: fix this finding before all others.",
             "Seconds are summed over {devices}; shares are of the time from the first operation to the last; two "
             "findings may count the same seconds.",
-            f"{SHORT} This time is not looked at.",
+            f"{SHORT} The findings ignore this time.",
             "Findings left out because they cost less than 0.1 % of the time: {small}.",
             "The link to the host is busy {link}.",
             SPANNED,
         ),
-        empty="no rule finds anything that costs a thousandth of the time",
+        empty="no finding costs more than a thousandth of the time",
     ),
     Analysis(
         name="remedies",
@@ -240,7 +240,7 @@ _FINDING_TABLES = (
         is_optional=True,
     ),
 )
-# Five rows: operations, collectives, gaps, copies, memory. A limit of 0 is shown as none.
+# Five checks: operations, collectives, gaps, copies, memory. A limit of 0 is shown as `none`.
 _CHECKLIST = Analysis(
     name="checklist",
     title="Checklist",
@@ -273,8 +273,8 @@ _CHECKLIST = Analysis(
             union all
             select 5, 'memory near the estimate', $memory, '2x', $memory_verdict from sums) order by place""",
     notes=(
-        "The five checks of the published analysis (protocol, section 5); limits for gaps and copies: sections 3 "
-        "and 6.",
+        "The five checks are those of the published analysis (protocol, section 5); the limits for gaps and copies "
+        "are those of sections 3 and 6.",
     ),
     empty="nothing ran",
 )
@@ -288,17 +288,17 @@ _COMPARED = Analysis(
         from findings a full join other_findings b using (place, finding)
         where coalesce(old, 0) != 0 or coalesce(new, 0) != 0 order by abs(change) desc, place""",
     notes=(
-        "Seconds of the whole capture, what lies outside the steps included, per step and device; if there are no "
-        "steps, per device.",
+        "Seconds of the whole capture, including time outside the steps, per step and device; per device if there "
+        "are no steps.",
     ),
     empty="no rule finds anything in either capture",
 )
 
 
 def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...]:
-    """Checklist, metrics and findings; with `other`, also the change of metrics and findings to that capture.
+    """Tables of the checklist, metrics and findings; with `other`, also the changes from `capture` to `other`.
 
-    Raises RatchetError `not-comparable` like `comparable`.
+    Raises RatchetError `not-comparable` if `comparable` returns a reason.
     """
     if other is not None and (why := comparable(capture, other)):
         raise RatchetError("not-comparable", why)
@@ -319,7 +319,7 @@ def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...
 
 
 def _words(database: Database) -> dict[str, Any]:
-    """Figures of the notes: devices that are not shown, and the link to the host by direction if it is the limit."""
+    """Figures of the notes: the program's devices, and the link to the host by direction if it is the limit."""
     link = f"""
         select string_agg(in_percent(part) || ' of the steps ' || direction || rate, ', ' order by direction) as link
         from ({_HOST_RATES}) where (select is_bound from host_bound)"""
@@ -339,7 +339,7 @@ def _apply_rules(database: Database) -> Iterator[Row]:
 
 
 def _memory_check(capture: Capture) -> tuple[str, str]:
-    """The planned peak against the estimate from the parameters, in words, and the verdict."""
+    """The comparison of the planned peak with the estimate from the parameters, in words, and the verdict."""
     try:
         peak, estimate = estimate_of(capture)
     except RatchetError as error:

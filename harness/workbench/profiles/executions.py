@@ -1,4 +1,4 @@
-"""Executions of operations, made from events of lines: on their device's own clock, without nested events."""
+"""Executions of operations, built from the events of lines: on the device's own clock, with self times."""
 
 from array import array
 from collections.abc import Iterable, Mapping
@@ -15,10 +15,10 @@ from harness.records import Execution
 from harness.workbench.profiles.spans import Values
 
 _PICOSECONDS = 1e12
-# Opcodes whose cost XLA does not know: for these, 0 means unknown.
+# XLA does not know the cost of this opcode, so a cost of 0 means unknown.
 _OPAQUE = "custom-call"
-# XProf's op_metrics.proto. It numbers memories, and one number is known: every operation that only reads HBM has it,
-# and none that only accesses the host's memory.
+# XProf's op_metrics.proto. It numbers memories, and 1 is HBM: operations that only read HBM have this number, and those
+# that only access the host's memory never have it.
 _ACCESSES = {
     "MemoryAccessBreakdown": (("accesses", 1, "MemoryAccess*"),),
     "MemoryAccess": (("operation_type", 1, "int64"), ("memory_space", 2, "uint64"), ("bytes_accessed", 3, "uint64")),
@@ -26,17 +26,17 @@ _ACCESSES = {
 _HBM = 1
 
 
-# The two clocks agree on a duration if their values differ by at most this, or by at most this part of it: rounding is
-# 1 ns at most, a jump 0.1 ms and more, and the clocks of a v6e drift by 10 to 18 millionths.
+# The two clocks agree on a duration if their values differ by at most _AGREE_PS, or by at most the share _DRIFT of the
+# duration. Rounding is at most 1 ns, a jump at least 0.1 ms; the clocks of a v6e drift by 10 to 18 millionths.
 _AGREE_PS, _DRIFT = 1_000_000, 50e-6
 
 
 class DeviceClock:
     """Times of a device's events by the device's own clock, aligned with the capture's clock at the first operation.
 
-    A TPU's operations carry the time of this clock (`device_offset_ps`, `device_duration_ps`) as well as the time
-    adjusted to the host's clock. In the only whole TPU capture available here, the adjusted clock stands still in one
-    operation and jumps in the next, by up to 130 ms.
+    A TPU's operations have times by this clock (`device_offset_ps`, `device_duration_ps`), and times adjusted to the
+    host's clock. In the only whole TPU capture available here, the adjusted clock stops during some operations, and
+    jumps by up to 130 ms in the next.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class DeviceClock:
         return self._most - self._least
 
     def learn(self, event: Event) -> tuple[int, int]:
-        """Start and length of an operation by the device's clock, or the adjusted one if need be; `span` uses them."""
+        """Start and length of an operation by the device's clock, else by the adjusted clock; recorded for `span`."""
         device_span = device_span_of(event.stats)
         if device_span is None:
             return event.start_ps, event.duration_ps
@@ -79,8 +79,8 @@ class DeviceClock:
     def _at(self, adjusted_ps: int) -> int:
         """The moment by the device's clock, measured from the nearest beginning or end of an operation.
 
-        The distance is that by the adjusted clock, which is all there is before the first operation and after the last.
-        Between two ends on whose distance the clocks disagree, it is unknown and taken as 0.
+        The distance comes from the adjusted clock. Between two ends, the clocks may disagree on the distance of these
+        ends; then the distance to the nearest end is unknown and taken as 0.
         """
         if self.spread_ps <= _AGREE_PS:
             return adjusted_ps
@@ -103,16 +103,16 @@ class DeviceClock:
 
 
 def device_span_of(stats: Mapping[str, Value]) -> tuple[int, int] | None:
-    """Start and length by the device's own clock; None if one of them is missing, as in XProf."""
+    """Start and length by the device's own clock; None if start or length is missing (XProf requires both, too)."""
     start, length = stats.get("device_offset_ps"), stats.get("device_duration_ps")
     return (start, length) if isinstance(start, int) and isinstance(length, int) else None
 
 
 class Serial:
-    """Executions of one line; an event within another one is nested in it and counts as its child.
+    """Executions of one line. An event inside another event is nested, and its time is no self time of the outer event.
 
-    Events that overlap without containing each other are treated as neighbours. Times of millions of events are kept
-    in the order of the file, counted from the start of the first event.
+    Events that overlap partly count as neighbours. Times, of millions of events, are stored in the file's order and
+    relative to the start of the first event.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Serial:
         self._starts, self._lengths = array("q"), array("q")
 
     def add(self, start_ps: int, duration_ps: int, number: int) -> None:
-        """Adds an event of operation `number`. Raises OverflowError if it is over 106 days from the first event."""
+        """Adds an event of operation `number`. Raises OverflowError for events over 106 days from the first event."""
         if not self._starts:
             self._origin_ps = start_ps
         self._numbers.append(number)
@@ -129,7 +129,7 @@ class Serial:
         self._lengths.append(duration_ps)
 
     def executions(self, zero_ps: int) -> list[Execution]:
-        """All executions by start, nested ones after those around them. Raises OverflowError like `add`."""
+        """All executions by start, outer before nested executions. Raises OverflowError like `add`."""
         starts, lengths = self._starts, self._lengths
         order = nesting_order(starts, lengths)
         self_ps = array("q", lengths)
@@ -146,26 +146,26 @@ class Serial:
 
 
 def nesting_order(starts: "array[int]", lengths: "array[int]") -> "array[int]":
-    """The numbers of events by start, those around others before those nested in them."""
+    """The indices of events, sorted by start; outer events come before nested events."""
     return array("q", np.lexsort((np.negative(lengths), np.asarray(starts))).tobytes())
 
 
 def _execution(operation: int, start_ps: int, seconds_ps: int, self_ps: int) -> Execution:
     seconds = seconds_ps / _PICOSECONDS
-    # Most executions have none nested in them, so one float object serves as both times.
+    # Most executions contain no nested execution, so one float object serves as both times.
     alone = seconds if self_ps == seconds_ps else self_ps / _PICOSECONDS
     return Execution(operation=operation, start=start_ps / _PICOSECONDS, seconds=seconds, self_seconds=alone)
 
 
 def sorted_by_start(executions: Iterable[Execution]) -> tuple[Execution, ...]:
-    """Executions of several lines together, nested ones after those around them."""
+    """Executions of several lines, sorted by start; outer executions come before nested executions."""
     return tuple(sorted(sorted(executions, key=attrgetter("seconds"), reverse=True), key=attrgetter("start")))
 
 
 def cost(stats: Mapping[str, Value], name: str, category: str) -> float | None:
-    """XLA's count for one execution: `flops`, or `bytes_accessed` in whatever memory.
+    """XLA's count for one execution: `flops`, or `bytes_accessed` in all memories together.
 
-    None if XLA states no count, or states 0 for an operation whose cost it does not know.
+    None if XLA states no count, or states 0 because it does not know the cost.
     """
     value = stats.get(name)
     if not isinstance(value, (int, float)) or (value == 0 and category.startswith(_OPAQUE)):
@@ -174,7 +174,7 @@ def cost(stats: Mapping[str, Value], name: str, category: str) -> float | None:
 
 
 def hbm_bytes(stats: Mapping[str, Value]) -> float | None:
-    """The part of the accessed bytes that is in HBM; None if the capture does not divide bytes by memory."""
+    """The accessed bytes that are in HBM; None if the capture does not split bytes by memory."""
     parts = stats.get("memory_access_breakdown")
     if not isinstance(parts, bytes):
         return None

@@ -19,16 +19,16 @@ NO_SCOPE = "(no tf_op)"
 _TIME = "self_seconds=self time;share;count=runs"
 _SHARES = "self_seconds=self time;share;step_seconds=per step;count=runs"
 UNCOUNTED_NOTE = (
-    "{uncounted:%} of the time is in custom calls that count 0 FLOPs, shown as unknown: a Pallas kernel is counted "
-    "only with pl.CostEstimate."
+    "{uncounted:%} of the time is in custom calls with a count of 0 FLOPs, shown as unknown: the FLOPs of a Pallas "
+    "kernel are counted only if it has pl.CostEstimate."
 )
 EXECUTED_NOTE = (
-    "FLOP rates are of executed FLOPs, as XLA and pl.CostEstimate count them, masked and recomputed ones included."
+    "FLOP rates use the executed FLOPs that XLA and pl.CostEstimate count, including masked and recomputed FLOPs."
 )
 
 
 def useful_note(database: Database, flops: float | None) -> str | None:
-    """A sentence on the rate of the useful FLOPs (`flops` in one run); None if the FLOPs or the runs are not known."""
+    """A sentence on the rate of useful FLOPs (`flops` in one run); None if the FLOPs or the runs are unknown."""
     query = "select $flops * any_value(steps) / nullif(sum(in_steps_seconds), 0) from step_counts, times"
     ((rate,),) = database.rows(query, flops=flops)
     if flops is None or rate is None:
@@ -42,7 +42,7 @@ OPS = Analysis(
     title="Time by HLO operation",
     columns="operation;category;self_seconds=self time;share;seconds=total;count=runs;mean_seconds=mean;"
     "flops_per_second=FLOP rate;bytes_per_second=bandwidth",
-    # The time of a half of an asynchronous operation is not the time in which its bytes move.
+    # A half of an asynchronous operation has no bandwidth, because its bytes do not move during its own time.
     query="""
         select name, case category when '' then class else category end, self_seconds, share, seconds, count,
             self_seconds / count, flops * count / nullif(self_seconds, 0),
@@ -57,7 +57,7 @@ OPS = Analysis(
     notes=(
         "All operations together: {whole:s} of self time, summed over {devices}.{cut}",
         EXECUTED_NOTE,
-        "Starts and ends of asynchronous operations have no bandwidth: their bytes move between the two.{halves:?}",
+        "Starts and ends of asynchronous operations have no bandwidth: the bytes move between start and end.{halves:?}",
         "{useful}",
         UNCOUNTED_NOTE,
     ),
@@ -98,7 +98,7 @@ _FRAMEWORK_OPS = Analysis(
 
 
 def framework_ops(capture: Capture, categories: str, top: int | None) -> tuple[Table, ...]:
-    """Time by framework category; time by tf_op, only in `categories` (separated by commas; "": in all).
+    """Tables of time by framework category, and by tf_op in `categories` (separated by commas; "": all).
 
     Raises UsageError `unknown-category`.
     """
@@ -121,19 +121,19 @@ LINES = Analysis(
     rows="lines",
     facts="select nullif(sum(self_seconds) filter (source = ''), 0) / sum(self_seconds) as unnamed from times",
     notes=(
-        "A fusion counts for the one line that its metadata names, though it may hold work of several lines.",
+        "A fusion counts for the line that its metadata names, although it may contain work of several lines.",
         "{unnamed:%} of the time names no line.",
         "{top} of {known} lines are shown.",
     ),
-    empty="no operation of the capture names its source line: simulated captures have no source lines (`ratchet.sh "
-    "lines` shows those of an attempt), other captures only those that the compiler kept",
+    empty="no operation of the capture names its source line: simulated captures have none (for an attempt, use "
+    "`ratchet.sh lines`), and other captures only have the source lines that the compiler kept",
 )
 
 
 @made_on_demand("""scopes: a named scope around an operation; the innermost is the operation's own name
     operation INTEGER      of operations
-    depth INTEGER*         how deep: 1 is the outermost
-    path VARCHAR*          the scopes down to it
+    depth INTEGER*         its depth: 1 is the outermost
+    path VARCHAR*          the scopes from the outermost down to it
     scope VARCHAR*         its own name
 """)
 def scopes_table(database: Database) -> Iterator[Row]:
@@ -152,7 +152,7 @@ SCOPES = Analysis(
             select path, scope, depth, sum(t.self_seconds) as took, sum(t.count) as runs,
                 sum(t.count * least_seconds) as least
             from scopes s join times t using (operation) where depth <= $depth group by all),
-        -- Each scope stands below the scope around it; of several in one scope, the longest is first.
+        -- Each scope follows the scope around it; scopes within the same scope are sorted by time, the longest first.
         ordered as (
             select one.path, list({'took': -above.took, 'scope': above.scope} order by above.depth) as place
             from took one join took above on above.depth <= one.depth and starts_with(one.path || '/', above.path ||
@@ -169,11 +169,12 @@ SCOPES = Analysis(
         select nullif(count(*) filter (took < $at_least * (select sum(self_seconds) from times)), 0) as few
         from took""",
     notes=(
-        "Each scope's time includes that of the scopes in it; the last segment is the operation itself. At the "
-        "roofline: the scope's share if every operation with a prediction took just the predicted time.",
+        "A scope's time includes the scopes in it; the last segment is the operation itself. At the roofline: the "
+        "scope's share if every operation with a prediction took the predicted time.",
         "Scopes left out because they take less than {at_least:%} of the time: {few}.",
     ),
-    empty="no operation of the capture bears a tf_op: simulated captures have none, others only with HLO metadata",
+    empty="no operation of the capture has a tf_op: simulated captures have none, other captures only with HLO "
+    "metadata",
 )
 
 # The names of a layer's scope in flax, haiku, equinox and by hand: `layers_3`, `block/3`, `decoder.layer[3]`.
@@ -204,16 +205,16 @@ CHAINS = Analysis(
     query="select first, last, many, now, fused, saved, source from unfused order by saved desc",
     rows="chains",
     notes=(
-        "Elementwise operations and reductions, one after the other over a large array that is written and read again "
-        "between them. `in one pass`: the bytes without these writes and reads. Fuse them by hand, or see what keeps "
-        "XLA from fusing them (several users, a layout, a loop).",
+        "A chain is a sequence of elementwise operations and reductions that writes a large array and reads it again. "
+        "`in one pass`: the bytes without these writes and reads. Fuse the chain by hand, or see what keeps XLA from "
+        "fusing it (several users, a layout, a loop).",
     ),
     is_optional=True,
 )
 
 
 def segments(framework_name: str) -> tuple[str, ...]:
-    """The scopes of a tf_op from the outside in. A slash inside parentheses does not separate; a type is cut off."""
+    """The scopes of a tf_op, outermost first. A slash inside parentheses separates no scopes; a type is cut off."""
     parts, depth, start = [], 0, 0
     # XProf writes `path:type`, and the type is mostly empty.
     text = framework_name.rsplit(":", 1)[0] if ":" in framework_name else framework_name
@@ -225,7 +226,7 @@ def segments(framework_name: str) -> tuple[str, ...]:
     return tuple(part for part in (*parts, text[start:]) if part)
 
 
-# Operations outside the steps take none of their time.
+# Operations outside the steps are not part of the steps' time.
 _SHARE = """
     sum(self_seconds) as took, took / nullif(sum(took) over (), 0), sum(in_steps_seconds) / any_value(steps),
     sum(count)"""
@@ -260,8 +261,8 @@ BREAKDOWN = (
         query=f"select direction, nullif(known_by, ''), {_SHARE} from times, step_counts group by 1, 2 "
         "order by took desc, min(rank)",
         notes=(
-            "By tf_op first (transpose(jvp(..)) backward, jvp(..) forward), by name second; the rest is neither: no "
-            "gradient, an update, or nothing known (protocol, section 6).",
+            "The direction comes from the tf_op (transpose(jvp(..)): backward, jvp(..): forward), else from the name. "
+            "Neither: outside any derivative, such as an update, or unknown (protocol, section 6).",
         ),
     ),
     Analysis(
@@ -280,13 +281,13 @@ BREAKDOWN = (
             from times, step_counts""",
         notes=(
             f"Layers = GMM/{_GMMS} = TGMM/{_TGMMS} (protocol, section 6).",
-            "The two disagree: recomputation runs forward GMMs again, and inference has no TGMM.{differ:?}",
+            "The counts differ: recomputation repeats forward GMMs, and inference has no TGMM.{differ:?}",
             "The capture shows no steps, so runs per step are unknown.{unknown:?}",
         ),
-        empty="no operation is called gmm or tgmm: no mixture of experts in this form ran",
+        empty="no operation is called gmm or tgmm, so no mixture of experts with grouped matmuls ran",
     ),
-    # In the backward pass a GMM gives the gradient of its input (dlhs), and the TGMM after it that of the weights
-    # (protocol, section 6).
+    # In the backward pass a GMM computes the gradient of its input (dlhs), and the TGMM after it computes the gradient
+    # of the weights (protocol, section 6).
     Analysis(
         name="backward_loops",
         title="Backward loops of experts: dlhs, then TGMM",
@@ -301,7 +302,7 @@ BREAKDOWN = (
             select label, count(*), sum(self_seconds), sum(tgmm), sum(greatest(0, apart)),
                 (sum(self_seconds) + sum(tgmm)) / nullif(any_value(whole), 0)
             from grouped, whole where experts = 'GMM' and after = 'TGMM' group by device, label order by device""",
-        notes=("A pair is a GMM and the TGMM that follows it; the time between them is not in their sums.",),
+        notes=("A pair is a GMM and the TGMM that follows it; the sums leave out the time between the two.",),
         is_optional=True,
     ),
 )

@@ -16,7 +16,7 @@ _RUNS = "run!;written=written (UTC)!;attempt;hosts:count;devices;origin;files:co
 
 
 def list_runs(places: Sequence[CaptureFiles], where: str) -> tuple[Table, ...]:
-    """One row for each run, newest first. A run that cannot be read is a row too, and a note says what is wrong."""
+    """One row for each run, newest first. A run that cannot be read also has a row, and a note gives the reason."""
     rows: list[tuple[Cell, ...]] = []
     notes = []
     for place in places:
@@ -29,7 +29,7 @@ def list_runs(places: Sequence[CaptureFiles], where: str) -> tuple[Table, ...]:
         written = f"{datetime.fromtimestamp(place.modified, UTC):%Y-%m-%d %H:%M:%S}"
         size = sum(path.stat().st_size for path in place.files)
         rows.append((place.name, written, place.attempt, *contents, len(place.files), size))
-    why = f"there is no .xplane.pb file in {where}; ratchet.sh profile makes one"
+    why = f"there is no .xplane.pb file in {where}; make a capture with ratchet.sh profile"
     return (table("runs", f"captures in {where}", "static", _RUNS, rows, notes, why),)
 
 

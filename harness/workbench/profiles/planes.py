@@ -1,4 +1,4 @@
-"""Contents of a capture's files, plane by plane and line by line, and the missing data of each analysis."""
+"""The contents of a capture's files by plane and line, and the data that an analysis needs but the capture lacks."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -9,7 +9,7 @@ from harness.workbench.profiles.database import Database, Row, database_of, made
 from harness.workbench.profiles.reading import spaces
 
 _PICOSECONDS = 1e12
-# The number of events of a line that are looked at for the names of their statistics.
+# The names of a line's statistics are read from this many of its events.
 _LOOKED_AT = 200
 
 
@@ -18,10 +18,10 @@ _LOOKED_AT = 200
     plane VARCHAR          its name
     lines INTEGER          the number of its lines
     events BIGINT          on all its lines
-    kinds INTEGER          kinds of events that it describes
-    modules INTEGER        HLO modules that it carries
+    kinds INTEGER          number of kinds of events that it describes
+    modules INTEGER        number of HLO modules in it
     statistics VARCHAR     names of its own statistics
-    described VARCHAR      names of the statistics of its kinds of events
+    described VARCHAR      names of the statistics that its kinds of events have
 """)
 def planes_table(database: Database) -> Iterator[Row]:
     for host, space in spaces(database.capture):
@@ -37,9 +37,9 @@ def planes_table(database: Database) -> Iterator[Row]:
     host VARCHAR           its host
     plane VARCHAR          its plane
     line VARCHAR           its name
-    events BIGINT          on it
-    unnamed INTEGER        those events of a kind that the file does not describe
-    start_seconds DOUBLE   when the first began, by the profiler's clock
+    events BIGINT          number of its events
+    unnamed INTEGER        number of its events of a kind that the file does not describe
+    start_seconds DOUBLE   start of its first event, by the profiler's clock
     has_own_time BOOLEAN   whether its events carry the device's own time
     statistics VARCHAR     names of the statistics of its first 200 events
 """)
@@ -71,12 +71,12 @@ _LINES = Analysis(
         order by plane not like '/device:%', events desc, rowid""",
     rows="lines",
     notes=(
-        "own time: the events carry the device's own time as well as the profiler's.",
+        "own time: the events have times of the device's own clock as well as the profiler's.",
         "{top} of {known} lines are shown, devices first.",
     ),
 )
-# Data that analyses need, the condition in SQL that the capture has them, the analyses, and the way to get the data
-# into a capture.
+# For each kind of data: an SQL condition for its presence in the capture, the analyses that need it, and the way to
+# record it.
 _NEEDS = (
     ("operations of a device", "exists (from executions)", "all but host and planes",
      "run something during the capture"),
@@ -100,7 +100,7 @@ _NEEDS = (
     ("source lines", "exists (from operations where source != '')", "lines, waste by line", "HLO metadata"),
     ("asynchronous operations", "exists (from executions where line = 'asynchronous')", "overlap, flight times",
      "a TPU's profiler writes them"),
-    ("rows inside kernels", "exists (from lines where plane like '/device:TPU%' and line not in ('XLA Ops', "
+    ("lines inside kernels", "exists (from lines where plane like '/device:TPU%' and line not in ('XLA Ops', "
      "'Async XLA Ops', 'XLA Modules', 'Steps', 'XLA TraceMe', 'Overlay'))", "gaps inside kernels",
      "LIBTPU_INIT_ARGS=--xla_xprof_enable_custom_call_tracing=true, tpu_trace_mode TRACE_COMPUTE"),
     ("allocator events", "exists (from lines where statistics like '%bytes_reserved%')", "memory, as measured",
@@ -120,7 +120,7 @@ _MISSING = Analysis(
 
 
 def planes(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Planes and lines with their statistics, and the missing data of each analysis.
+    """Tables of planes, of lines, and of the data that analyses need.
 
     Raises RatchetError if the files cannot be read.
     """
@@ -129,5 +129,5 @@ def planes(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     database.add(
         "needs", _NEEDED, [(what, has, used, how) for (what, _, used, how), has in zip(_NEEDS, there, strict=True)]
     )
-    # The tables are made even for a capture in which nothing ran.
+    # These tables are not empty even if nothing ran during the capture.
     return tables(database, (_PLANES, _LINES, _MISSING), is_about_devices=False, top=top)

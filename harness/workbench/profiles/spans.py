@@ -1,4 +1,4 @@
-"""Spans of time as columns of starts and ends: merging of spans that touch, lengths, and the time that sets share."""
+"""Spans of time as columns of starts and ends: merged spans, their lengths, and the time that two sets share."""
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias
@@ -7,18 +7,18 @@ import numpy as np
 
 Values: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Spans: TypeAlias = tuple[Values, Values]
-# Captures count whole picoseconds; a time shorter than half of one comes from rounding.
+# Captures count whole picoseconds, so a time shorter than half a picosecond comes from rounding.
 LEAST = 0.5e-12
 
 
 def spans(pairs: Iterable[tuple[float, float]]) -> Spans:
-    """The merged spans of pairs of start and end."""
+    """The merged spans of these (start, end) pairs."""
     ends = np.array(list(pairs), float).reshape(-1, 2)
     return merge(ends[:, 0], ends[:, 1])
 
 
 def merge(starts: Values, ends: Values, apart: float = LEAST) -> Spans:
-    """The spans in order; those with a gap of at most `apart` between them are merged."""
+    """The spans in order; neighbours with a gap of at most `apart` are merged."""
     if not len(starts):
         return starts, ends
     order = np.argsort(starts, kind="stable")
@@ -28,29 +28,29 @@ def merge(starts: Values, ends: Values, apart: float = LEAST) -> Spans:
 
 
 def length(merged: Spans) -> float:
-    """Seconds of merged spans."""
+    """The total seconds of merged spans."""
     return float((merged[1] - merged[0]).sum())
 
 
 def within(merged: Spans, start: float, end: float) -> float:
-    """Seconds of merged spans between two moments."""
+    """The seconds of merged spans that lie between `start` and `end`."""
     low, high = np.searchsorted(merged[1], start, "right"), np.searchsorted(merged[0], end)
     return float((np.minimum(merged[1][low:high], end) - np.maximum(merged[0][low:high], start)).sum())
 
 
 def shared_seconds(first: Spans, second: Spans) -> float:
-    """Seconds that both of two sets of merged spans cover."""
+    """The seconds that are in both sets of merged spans."""
     both = merge(np.r_[first[0], second[0]], np.r_[first[1], second[1]])
     return length(first) + length(second) - length(both)
 
 
 def meet(merged: Spans, start: float, end: float) -> bool:
-    """True if merged spans share more time with that between two moments than rounding explains."""
+    """True if merged spans cover more time between `start` and `end` than rounding explains."""
     return within(merged, start, end) > LEAST
 
 
 def without(parts: Spans, cut: Spans) -> tuple[Values, Values, Values]:
-    """Starts and ends of the parts of spans outside the merged spans `cut`, and the number of the span of each part."""
+    """The parts of spans that are outside the merged spans `cut`: starts, ends, and the index of each part's span."""
     starts, ends = parts
     low, high = np.searchsorted(cut[1], starts, "right"), np.searchsorted(cut[0], ends)
     left: list[tuple[float, float, int]] = []

@@ -30,18 +30,18 @@ _BY_CATEGORY = {
     kind VARCHAR*          copy, transpose, cast, padding, wait for host memory ...
     name VARCHAR           the operation's name
     source VARCHAR         its source line
-    bytes DOUBLE*          bytes that all its runs moved for nothing; NULL if unknown
-    seconds DOUBLE*        the time of these runs; for padding, by its share of the bytes
+    bytes DOUBLE*          useless bytes that all its runs moved; NULL if unknown
+    seconds DOUBLE*        the time of these runs; for padding, only the padding's share (by bytes)
 """)
 def waste_table(database: Database) -> Iterator[Row]:
-    """A row for each operation that does nothing useful, or that moves padding with useful values."""
+    """A row for each operation that does nothing useful, or that moves padding together with useful values."""
     graphs: dict[str, Graph] = {}
     options = database.options
     options["is_whole"], options["unread"] = False, ""
     try:
         graphs, options["is_whole"] = graphs_of(database.capture)
     except RatchetError as error:
-        options["unread"] = f"The HLO could not be read; kinds are by category alone: {error}"
+        options["unread"] = f"The HLO could not be read, so kinds come only from XProf's categories: {error}"
     beside = {name: prefetches(graph) for name, graph in graphs.items()}
     options["has_prefetches"] = any(beside.values())
     for took in database.rows_by_name("select * from times where not is_container order by rank"):
@@ -52,7 +52,7 @@ def waste_table(database: Database) -> Iterator[Row]:
 
 
 def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Total time by kind, and the `top` lines that cause it, from the HLO of the modules if the capture has it."""
+    """Tables of useless work: time by kind, and the `top` source lines; from the modules' HLO if the capture has it."""
     database = database_of(capture)
     if not devices(capture):
         return waste_tables((), 0.0, origin(capture), (), top, why_nothing_ran(capture))
@@ -62,19 +62,19 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     ]
     options = database.options
     notes = [
-        "Time is self time, summed over devices. Of a useful operation on padded values, only "
-        "the padding's share (by bytes) counts, as an upper bound."
+        "Time is self time, summed over devices. A useful operation on padded values counts only "
+        "with the padding's share of its bytes, which is an upper bound."
     ]
     if not options["is_whole"]:
-        notes.append("Without the capture's modules, the inside of a fusion, such as a cast, is not known.")
+        notes.append("The capture lacks its modules, so useless work inside fusions, such as casts, is unknown.")
     notes += [options["unread"]] if options["unread"] else []
     if any(item.kind == HOST_WAIT for item in wasted):
         is_bound = database.facts(HOST_FACTS)["is_bound"]
         remedy = "start the transfers earlier, so that more work runs meanwhile, or offload less"
-        remedy = "the link to the host is the limit; `xprof overview` says what can be saved" if is_bound else remedy
+        remedy = "the link to the host is the limit; `xprof overview` shows the possible gain" if is_bound else remedy
         notes.append(f"Waits for host memory: {remedy}.")
     if options["has_prefetches"]:
-        notes.append("Copies between memories overlap with other work: only the wait for their end counts.")
+        notes.append("Copies between memories overlap with other work, so only the wait for their end counts.")
     ((whole,),) = database.rows("select whole from whole")
     return (*waste_tables(wasted, whole, origin(capture), notes, top), *tables(database, (CHAINS,), top=top))
 
@@ -82,7 +82,7 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
 def _waste_of(
     took: Mapping[str, Any], graph: Graph | None, beside: frozenset[str]
 ) -> tuple[str, float | None, float] | None:
-    """Kind, bytes of one run and seconds of all runs; None if all of it is useful."""
+    """Kind of waste, wasted bytes of one run and wasted seconds of all runs; None if the whole operation is useful."""
     seconds: float = took["self_seconds"]
     if took["class"] == TRANSFER and took["half"] == "done":
         # A done half only waits; the start half moves the bytes.

@@ -1,7 +1,7 @@
-"""The only definition of the colours of pages, charts and figures, on light and on dark paper."""
+"""The colours of pages, charts and figures, defined only here, for light and for dark backgrounds."""
 
-# Each colour on light paper, then on dark; a browser test checks the contrasts. Colours of outcomes and kinds of pieces
-# are named after them; `picture` is the paper of figures.
+# Each colour on a light background, then on a dark one; a browser test checks the contrasts. Colours of outcomes and
+# kinds of pieces are named after them; `paper` is the background of pages, `picture` the background of figures.
 _COLOURS: dict[str, tuple[str, str]] = {
     "paper": ("#fbfaf7", "#15171a"),
     "raised": ("#ffffff", "#1d2024"),

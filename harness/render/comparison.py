@@ -11,7 +11,7 @@ from harness.units import change, count, decimal, kibibytes, percent, quantity, 
 
 _LINES_SHOWN = 12
 _LEAST_NAME = 12
-# A line whose cycles changed by less than this share of the run explains nothing.
+# Lines whose cycles changed by less than this share of the run are not shown.
 _NOTABLE_SHARE = 0.001
 
 

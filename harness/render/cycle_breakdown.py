@@ -9,7 +9,7 @@ from harness.render.layout import Files, clean
 from harness.render.sections import FIELD, Block, Line, Words, named, named_items
 from harness.units import decimal, kibibytes, percent
 
-# Parts below this share explain nothing and are added up.
+# Parts below this share are added up as `rest`.
 _SMALL, _SMALL_AT_A_GLANCE = 0.005, 0.03
 _LEAST_PRINTED = 0.0005
 
@@ -17,7 +17,7 @@ _LEAST_PRINTED = 0.0005
 def cycles(evidence: Evidence, report: Report, files: Files, *, full: bool) -> Iterator[Block]:
     """The cycles by part, the lines of `files` that cost most, and the cost of spilling.
 
-    Nothing for an unfinished run; only four sums for a record that is older than the count of cycles by part.
+    Nothing for an unfinished run; only four sums for a record from before cycles were counted by part.
     """
     run, shares = evidence.simulation, report.cycle_shares
     if run is None or not run.cycles:

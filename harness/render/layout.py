@@ -1,4 +1,4 @@
-"""Text fitted to a width: display width of any script, cutting, wrapping and indenting, colour as a second signal."""
+"""Text fitted to a width: display width of any script, cutting, wrapping and indenting; optional colour."""
 
 import os
 import re
@@ -78,7 +78,7 @@ def pad(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str | None = None, *, chops: bool = True) -> list[str]:
-    """Lines of at most `width` columns, `first` before the first and `rest` (blanks of that length) before the others.
+    """Lines of at most `width` columns: `first` begins the first line, `rest` (by default as many blanks) all others.
 
     Breaks at blanks; a word wider than a line is chopped, unless not `chops`.
     """

@@ -27,7 +27,7 @@ _COLUMNS = (
 )
 _NOWHERE = LineTime(file="", line=0, issue_cycles=0, stall_cycles=0, wait_cycles=0)
 _NOTHING: tuple[Cell, ...] = (None,) * 6 + ("",)
-# Without this, a cheap line beside an expensive one of the same kind misleads: the compiler names one for both.
+# A cheap line next to an expensive line of the same kind misleads: the compiler may assign both to one of them.
 _ATTRIBUTION = (
     "The compiler assigns operations to lines, and may assign several of one kind, such as two reductions, to one "
     "line: look also at the lines nearby that do the same."
@@ -35,14 +35,14 @@ _ATTRIBUTION = (
 # More consecutive lines without cycles than this, such as docstrings, become one line.
 _FOLDED = 3
 _UNITS_SHOWN = 3
-# Shares from which a line is marked: a fifth is where to look first, a twentieth is worth a look.
+# Lines with at least these shares are marked: look first at lines with a fifth, then at those with a twentieth.
 _MARKED: tuple[tuple[float, Style], ...] = ((0.2, "bad"), (0.05, "doubt"))
 
 
 def listing(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str) -> Iterator[Block]:
-    """The lines of kernel.py, from the first with cycles to the last, those of other files, and cycles without a line.
+    """The lines of kernel.py from the first to the last with cycles, lines of other files, and cycles without a line.
 
-    `files` are the candidate's files and those of packages: the text of each line comes from there.
+    `files` are the candidate's files and files of packages, with the text of each line.
 
     `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` are the bytes that it saves to VMEM
     and restores from there in an average grid step (in the whole run, if the steps are not known); `units` names the

@@ -28,7 +28,7 @@ _INCHES_WIDE, _DOTS_PER_INCH = 10.0, 130
 GALLERY = "gallery.png"
 _INCHES_A_ROW, _INCHES_BESIDE = 0.28, 1.3
 _LONGEST = 44
-# Shapes distinguish the verdicts for readers to whom the colours look alike.
+# Shapes distinguish the verdicts for readers who cannot distinguish the colours.
 _SHAPES: dict[Outcome, tuple[str, str, bool]] = {
     "accept": ("o", "accepted", True),
     "reject": ("D", "rejected", False),
@@ -133,7 +133,7 @@ def _joined(bars: list[tuple[str, tuple[Piece, ...]]]) -> list[tuple[str, tuple[
 
 
 def _looks(bars: list[tuple[str, tuple[Piece, ...]]], palette: Palette) -> dict[str, tuple[tuple[float, ...], str]]:
-    """Colour and hatch of every piece by its name, no two alike."""
+    """Colour and hatch of every piece by its name; no two pieces have the same."""
     looks: dict[str, tuple[tuple[float, ...], str]] = {}
     counted: Counter[PieceKind] = Counter()
     for part in (part for _, parts in bars for part in parts):

@@ -60,7 +60,7 @@ class Progress:
         self._silence_seconds = silence_seconds
         self._printed = self._began
         self._is_over = threading.Event()
-        # True once a line has said that the expected time is over.
+        # True once a line has reported that the expected time is over.
         self._is_late = False
         self._watch: threading.Thread | None = None
         # Guards the data that the watching thread shares with the others.

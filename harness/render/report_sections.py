@@ -363,7 +363,7 @@ def _closeness(check: Check) -> float:
 
 
 def _nearest(check: Check) -> str:
-    """Words on the error nearest to its tolerance, as a multiple of the honest error, or furthest beyond its tolerance.
+    """Words on the error nearest to its tolerance (a multiple of the honest error), or furthest beyond its tolerance.
 
     An honest kernel has about the honest error, so its share of the tolerance would be the same for every good kernel.
     The share is shown only if the honest computation of these inputs is nearly exact, as sums of few numbers are.

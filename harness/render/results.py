@@ -16,7 +16,7 @@ from harness.render.series import changed_words, key_words
 from harness.units import change, milliseconds, percent, quantity
 
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
-_LOST = "! at this member the attempt took longer than the champion of that time, although it gained in the mean"
+_LOST = "! at this member the attempt took longer than the champion at that time, although it gained in the mean"
 _VERDICT_WORDS = {"reject": "rejected"}
 _FAILURE_WORDS = {"timeout": "timed out"}
 _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "link-bound": "links", "latency-bound": "latency"}
@@ -121,7 +121,7 @@ def _then(scaled_row: ScaledRow) -> str | None:
 
 
 def _members_lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
-    """The members at which a rejected suite takes more time than the champion of its time, though less in the mean."""
+    """The members at which a rejected suite takes more time than the champion at that time, but less in the mean."""
     row = rows[place]
     if not row.members or row.outcome != "reject" or row.time_ratio is None or row.time_ratio >= 1:
         return ()

@@ -1,4 +1,4 @@
-"""A ledger as series: comparable attempts with points, steps and roofs, for the page and the pictures alike."""
+"""A ledger as series: comparable attempts with points, steps and roofs, for both the page and the pictures."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, fields
@@ -47,7 +47,7 @@ class Entry:
     - `id` names it in links: its number, and more if two clones used the number.
     - `score_range` is the score at the two ends of the latency's uncertainty. `complaint` says why there is no record.
     - `timeline` is the address of its trace, relative to the page, and `lanes` is the trace's content.
-    - `deviations` is the number of the simulator's standard deviations by which the best of its search has to win.
+    - `deviations` is the number of the simulator's standard deviations by which the best of its search must be faster.
     - `is_undone`: a later undo took this accept back. `is_revoked`: it lost its title because it fails. `again` is, for
       an undo or a revoke, the id of the champion that holds the title again.
     - `compared` are the figures by which two attempts are compared: name, unit, value; the same figures for every entry
@@ -229,7 +229,7 @@ def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
 def opening(all_groups: Sequence[Group], champion: str | None) -> Group | None:
     """The group that charts show first: the champion's (without a champion, the last) if it has several times.
 
-    Otherwise, of the groups with the same source and chip, the group with the most times. None if there are no groups.
+    Otherwise the group with the most times among those with the same source and chip. None if there are no groups.
     """
     of_champion = (group for group in all_groups if any(entry.id == champion for entry in group.entries))
     home = next(of_champion, all_groups[-1] if all_groups else None)
@@ -242,7 +242,7 @@ def opening(all_groups: Sequence[Group], champion: str | None) -> Group | None:
 def pieces(report: Report | None, run: Simulation | None, attempt: Attempt | None) -> tuple[Piece, ...]:
     """A simulated run's time by part, the largest first; () if it was not simulated to its end.
 
-    A record that is older than the count of cycles by part has four sums.
+    A record from before cycles were counted by part has four sums.
     """
     if run is None or run.seconds is None or not run.cycles or report is None:
         return ()

@@ -67,7 +67,7 @@ def _settings(settings: Sequence[tuple[str, str]]) -> str:
 def remark(
     sweep: Sweep, setting: ScreenedSetting, best: Sequence[tuple[str, str]] | None, judged: str, came: str = ""
 ) -> str:
-    """A remark on a setting: `judged` if it was judged (for the best with `came`), else why it was not; or ""."""
+    """A remark on a setting: `judged` (for the best also `came`), the reason why it was not judged, or ""."""
     refused = next((other.failure for other in sweep.refused if other.settings == setting.settings), None)
     if refused is not None:
         return f"{judged}, fails: {refused.kind}: {clean(refused.message)}"

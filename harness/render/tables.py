@@ -15,8 +15,8 @@ _CUT = "…"
 def text(tables: Sequence[Table], width: int) -> str:
     """The tables one under the other, each with its title, origin and notes; long words are cut to fit `width`.
 
-    Tables that follow each other and are empty for the same reason share the sentence that gives it. If a word was cut,
-    a last line says so.
+    Successive tables that are empty for the same reason share one sentence with the reason. If a word was cut, a last
+    line says so.
     """
     printed = screen(_blocks(tables), width)
     return (

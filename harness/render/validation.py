@@ -1,4 +1,4 @@
-"""The record of `validate`: as text, and as a Markdown page to hand on."""
+"""The record of `validate`: as text, and as a Markdown page to send."""
 
 from collections.abc import Iterator
 from statistics import median

@@ -19,8 +19,8 @@ class Searched:
 
     `best` is the judged setting, None if nothing was judged, and `came` its result in words. `possible` is the number
     of settings that could be tried; `possible_words` says what was counted. `deviations` is the number of the
-    simulator's standard deviations by which the best has to win, None if no simulator chose. `level` is a time with
-    which the trials are compared, and the name of that time; `also` is a remark on one of the settings.
+    simulator's standard deviations by which the best must be faster, None if the times are not simulated. `level` is a
+    time with which the trials are compared, and the name of that time; `also` is a remark on one of the settings.
     """
 
     sweep: Sweep

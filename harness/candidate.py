@@ -149,7 +149,7 @@ def _imported(source: bytes) -> set[str]:
 
 
 def constants(source: bytes) -> Settings:
-    """The names that are assigned once, to a plain value (`is_plain`), with these values; empty if not Python."""
+    """The constants with their values: names assigned once, to a plain value (`is_plain`); empty if not Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):

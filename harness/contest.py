@@ -41,8 +41,8 @@ class Contest:
     """A folder with a prepare.py and a kernel.py: its problem or suite, and the chip that the kernel is judged for.
 
     `stubs` are modules that packages import although the kernel does not need them; each is replaced by a stand-in,
-    even if it is installed. `assumption`, if any, says whether simulated branches whose condition was read from a
-    vector are always or never taken.
+    even if it is installed. `assumption` applies to simulated branches on a condition that was read from a vector: they
+    are always taken, or never.
     """
 
     directory: Path
@@ -77,7 +77,7 @@ class Contest:
         return any(isinstance(member.problem, confined.Confined) for member in self.members)
 
     def member(self, name: str | None) -> Member:
-        """The one of `members` called `name`, None for a single problem. Raises UsageError as `require_member`."""
+        """The member called `name` (None: the single problem). Raises UsageError as `require_member`."""
         names = [member.name for member in self.members] if isinstance(self.problem, Suite) else []
         require_member(names, name)
         return self.members[names.index(name) if name in names else 0]
@@ -121,7 +121,7 @@ class Contest:
         return (self.directory / "prepare.py", *keys.judge_files())
 
     def key(self, source: Source) -> Key:
-        """The Key of evidence that is taken now from `source`: the timing key and the checks key in one record."""
+        """The Key of new evidence from `source`: the timing key and the checks key in one record."""
         tables: dict[str, Any] = {member.name: {} for member in self.members}
         for member in self.members:
             # The evaluation reports a problem that states its tables wrongly.
@@ -134,7 +134,7 @@ class Contest:
 
 
 def require_member(names: Sequence[str], name: str | None) -> None:
-    """Raises UsageError `which-member` unless `name` is a member of the suite `names`, or None if it has no members."""
+    """Raises UsageError `which-member` unless `name` is one of the members `names`, or None if there are none."""
     if not names and name is not None:
         raise UsageError("which-member", f"expected no --member, got {name!r}: the contest is one problem")
     if names and name not in names:

@@ -112,7 +112,7 @@ def refuse_links(directory: Path) -> None:
     folder = directory.resolve()
     root = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
     for path in (path for pattern in LINKS_OF_A_CONTEST for path in folder.glob(pattern)):
-        # For a link that goes round in circles this is the link itself, which no verb can open.
+        # For a circular link this is the link itself, which no verb can open.
         target = Path(os.path.realpath(path))
         if path.is_symlink() and not target.is_relative_to(root):
             raise RatchetError(

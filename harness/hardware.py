@@ -8,7 +8,7 @@ from harness.chips.row import Chip as Chip
 from harness.chips.row import Links
 from harness.errors import UsageError
 
-# The chips that kernels are judged for; a row of figures alone is for predictions.
+# The chips that kernels are judged for; a row that has only figures is for predictions.
 CHIPS = tuple(
     listed_chip for listed_chip in (chips.row(name).chip for name in chips.names()) if isinstance(listed_chip, Chip)
 )

@@ -19,8 +19,8 @@ from harness.errors import Limit, RatchetError
 _MIB = 1 << 20
 
 
-# A capture of some hundred MB is ordinary, and so is a module of as many; a record has some 60 KB, a ledger of
-# thousands of attempts is read at once.
+# Captures and modules of some hundred MB are ordinary. A record has some 60 KB. A ledger of thousands of attempts is
+# read at once.
 FILE = Limit(counts="bytes in a file", most=1024 * _MIB, variable="RATCHET_MAX_FILE_BYTES")
 UNPACKED = Limit(counts="bytes unpacked", most=256 * _MIB, variable="RATCHET_MAX_UNPACKED_BYTES")
 RECORD = Limit(counts="bytes in a record or a kernel.py", most=16 * _MIB, variable="RATCHET_MAX_RECORD_BYTES")
@@ -43,7 +43,7 @@ _ROOM = 4 << 30
 # PR_SET_PDEATHSIG of prctl(2).
 _PR_SET_PDEATHSIG = 1
 
-# The pipe to the process that watches over this one, which is told what is read: see harness.shell.watch.
+# The pipe by which this process tells its watching process what it reads: see harness.shell.watch.
 _watcher: int | None = None
 
 
@@ -90,7 +90,7 @@ def read_stream(stream: IO[bytes], name: str, limit: Limit = FILE) -> bytes:
 
 
 def unpacked(data: bytes, name: str) -> bytes:
-    """The unpacked bytes of gzip data. Raises RatchetError `too-large`, OSError or EOFError if it breaks off."""
+    """The unpacked bytes of gzip data. Raises RatchetError `too-large`, and OSError or EOFError if data are cut off."""
     most = UNPACKED.value
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
         contents = stream.read(most + 1)
@@ -108,7 +108,7 @@ def note(size: int) -> None:
 
 
 def note_objects(size: int) -> None:
-    """Tells the watching process that `size` bytes of a capture become records: they count half as much again.
+    """Tells the watching process that `size` bytes of a capture become records: they count 1.5 times.
 
     The shortest events become 13 bytes of records for each of their bytes. The records and the table of a verb take 280
     MB for a capture of 23 MB with a million events of one statistic each, and 200 MB with two statistics, as TPUs write
@@ -141,7 +141,7 @@ def confine(size: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Makes Linux kill this process when its parent dies, however that dies."""
+    """Makes Linux kill this process when its parent dies, for whatever reason."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

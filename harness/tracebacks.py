@@ -3,8 +3,7 @@
 import traceback
 from pathlib import Path
 
-# The modules that prepare.py files become (harness.operators.prepare_module) have names that consist of this and a
-# hash.
+# The beginning of the name of a module made from a prepare.py (harness.operators.prepare_module); a hash follows.
 PREPARE = "contest_prepare_"
 
 

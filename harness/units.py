@@ -19,14 +19,14 @@ def seconds(value: float, digits: int = 3) -> str:
 
 
 def column(times: Sequence[float | None]) -> list[str]:
-    """Times that stand below each other, in the unit of the longest: `0.9 ms` above `2 ms`, `-` for None."""
+    """Times for one column, all in the unit of the longest: `0.900 ms` above `2.000 ms`, `-` for None."""
     longest = max((value for value in times if value is not None), default=0.0)
     scale, unit = next(((scale, unit) for scale, unit in _TIME if longest >= scale), _TIME[-1])
     return ["-" if value is None else f"{value / scale:.3f} {unit}" for value in times]
 
 
 def milliseconds(value: float, space: str = "") -> str:
-    """A time as in the RESULT line: `0.00216` -> `2.16ms`; below 0.1 ms with four decimals, because two say nothing."""
+    """A time as in the RESULT line: `0.00216` -> `2.16ms`; times below 0.1 ms have four decimals."""
     return f"{value * 1e3:.{2 if abs(value) >= 1e-4 or value == 0 else 4}f}{space}ms"
 
 

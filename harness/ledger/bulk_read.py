@@ -1,4 +1,4 @@
-"""Every attempt of a contest with its record and kernel, read in a handful of git calls, not in several per attempt."""
+"""Reads all attempts of a contest, with records and kernels, in a few git calls instead of several per attempt."""
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass

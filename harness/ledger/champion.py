@@ -24,7 +24,7 @@ def holder(place: Place) -> TitleHolder | None:
     """The champion on this branch, or None if no accept holds a title.
 
     It is the newest accept in HEAD's history that no undo or revoke took the title from. If several merged branches
-    have such an accept, it is the one with HEAD's kernel.py. If the history lacks the accepts (a shallow clone, a
+    have such an accept, the one with HEAD's kernel.py counts. If the history lacks the accepts (a shallow clone, a
     squashed branch), the accepted attempts in files at HEAD are used.
     """
     candidates, undone = _candidates(place)

@@ -168,7 +168,7 @@ def decode_row(line: str, where: str) -> Row:
 
 
 def identity(row: Row) -> bytes:
-    """A value to compare rows by, without their place: equal if `encode_row` writes the rows alike."""
+    """A value to compare rows by, without their place: equal if `encode_row` writes the same line for both."""
     try:
         return msgspec.msgpack.encode(_without_place(row))
     except UnicodeEncodeError:
@@ -202,7 +202,7 @@ def built_document(schema: int, record: object) -> dict[str, Any]:
 
 
 class WithSchema(msgspec.Struct):
-    """Any document, as far as its schema."""
+    """Any document; only its schema is decoded."""
 
     schema: int
 

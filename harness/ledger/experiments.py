@@ -30,7 +30,7 @@ def file_name(number: int, hypothesis: str) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The number of the attempt in a file of this name, None if no attempt's file has such a name."""
+    """The number of the attempt in a file called `name`; None if it is not the name of an attempt's file."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 

@@ -11,7 +11,7 @@ from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
-# The most digits of an attempt's number: as many as always fit 64 bits.
+# The most digits of an attempt's number: every number of 18 digits fits 64 bits.
 _DIGITS = 18
 
 
@@ -155,7 +155,7 @@ def packed_files(place: Place) -> tuple[tuple[packed.Packed, ...], tuple[RecordE
 
 
 def _packed_rows(place: Place, limit: int | None) -> Iterator[Row | RecordError]:
-    """The newest `limit` rows in attempts.jsonl of the working tree, then of HEAD; rows that both have come twice."""
+    """The newest `limit` rows in attempts.jsonl of the working tree, then of HEAD; a row in both files comes twice."""
     files, complaints = packed_files(place)
     yield from complaints
     for file in files:
@@ -214,7 +214,7 @@ def committed_names(place: Place) -> dict[str, git.TreeEntry]:
 
 
 def last_number(place: Place) -> int:
-    """The highest attempt number in use: in the log, or in a file of the ratchet, even if it can no longer be read."""
+    """The highest attempt number in use: in the log, or in a file of the ratchet, even in an unreadable one."""
     logged, _ = log_rows(place, 1)
     highest = logged[0].number if logged else 0
     committed = committed_names(place)
@@ -222,7 +222,7 @@ def last_number(place: Place) -> int:
         number = experiments.number_of(name) or 0
         if number <= highest:
             break
-        # A file with such a name that the ratchet did not write must not make the numbers jump.
+        # A file that the ratchet did not write must not make the numbers jump, even if it has such a name.
         if any(isinstance(row, Row) or row.kind != "foreign-record" for row in _rows_of(place, (name,), committed)):
             highest = number
             break
@@ -379,7 +379,7 @@ def candidate(
 
 
 def candidate_at(place: Place, commit: str) -> Candidate | None:
-    """The candidate that a commit of a branch holds, as a checkout would write it; None if it has no kernel.py."""
+    """The candidate in a commit of a branch, as a checkout would write it; None if there is no kernel.py."""
 
     def read(name: str) -> bytes | None:
         path = place.inside(name)

@@ -22,9 +22,9 @@ def path(place: Place) -> Path:
 class Recording:
     """A decided attempt on its way into the ledger; every git object that it names is already stored.
 
-    `log_before` is the log's last commit before the attempt (None: no log), `restore_blob` the champion's kernel.py
-    that takes the candidate's place (None: kernel.py stays), `guarded` the paths that an ordinary commit must not have
-    changed since `judged_against`.
+    - `log_before` is the log's last commit before the attempt (None: no log).
+    - `restore_blob` is the champion's kernel.py that replaces the candidate (None: kernel.py stays).
+    - `guarded` are the paths that no ordinary commit may have changed since `judged_against`.
     """
 
     number: int
@@ -45,8 +45,8 @@ class Recording:
 class Journal:
     """An attempt that has begun, with all that the next command needs to finish or undo it.
 
-    `branch` is the branch when the attempt began (empty: detached HEAD), `original` the user's candidate at that time,
-    `written_sha256` the hash of each candidate that the ratchet wrote over it.
+    `branch` is the branch when the attempt began (empty: detached HEAD). `original` is the user's candidate at that
+    time. `written_sha256` are the hashes of the candidates that the ratchet wrote over it.
     """
 
     purpose: str
@@ -69,7 +69,7 @@ def read(place: Place) -> Journal | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RatchetError(
             "bad-journal",
-            f"{file} tells of an unfinished attempt but cannot be read ({error}); it may be from a newer version. "
+            f"{file} describes an unfinished attempt but cannot be read ({error}); it may be from a newer version. "
             "Update the ratchet, or move the file away: then nothing is finished or undone, and kernel.py stays as it "
             "is (the file's field `original` is kernel.py before the attempt, in base64)",
         ) from error

@@ -80,7 +80,7 @@ class Ledger:
 
     @contextmanager
     def lock(self, purpose: str = "an attempt") -> Iterator[None]:
-        """Holds the repository for one attempt. Raises RatchetError `busy` at once if another process does."""
+        """Locks the repository for one attempt. Raises RatchetError `busy` at once if another process has the lock."""
         with locking.hold(self._lock_path, f"{purpose}, contest {self.place.name}"):
             self._is_locked = True
             try:

@@ -1,7 +1,7 @@
 """One attempt at a time per repository: a lock that the operating system frees when its holder dies.
 
-`flock` is a promise between processes of one machine. On a network file system it holds only
-where the server passes locks on (NFSv4 usually does, NFSv3 and some cluster file systems do not).
+`flock` works between processes of one machine. On a network file system it works only if the
+server passes locks on (NFSv4 usually does, NFSv3 and some cluster file systems do not).
 Elsewhere, two machines that work in one shared checkout at the same moment are not protected.
 """
 

@@ -1,7 +1,7 @@
 """Notes in the ledger: lines of experiments/notes.jsonl or attempts.jsonl, and commits of the log that carry them.
 
 A note in any of these places is enough: readers take the union. Lines are only added, never changed; git merges the
-files of two clones by taking the lines of both, as experiments/.gitattributes tells it.
+files of two clones by taking the lines of both, as experiments/.gitattributes says.
 """
 
 import dataclasses
@@ -130,7 +130,7 @@ def log_pending(place: Place) -> None:
 
 
 def outcome_of_checks(notes: Sequence[Note], attempt: int, kernel_sha256: str, key: Key) -> bool | None:
-    """True if the kernel of an attempt passed whenever it was checked under these keys; None if it never was."""
+    """True if the kernel of an attempt passed each time it was checked under these keys; None if never checked."""
     about = [
         note
         for note in notes

@@ -242,7 +242,7 @@ def _blob_id(data: bytes | None, digits: int) -> str | None:
 
 
 def notes_lines(place: Place) -> list[str]:
-    """The lines of attempts.jsonl that are notes, each once: of the working tree, or of HEAD where it has no file.
+    """The lines of attempts.jsonl that are notes, each once: of the working tree's file or, without one, of HEAD's.
 
     Empty if the file cannot be read; the readers of attempts report that.
     """

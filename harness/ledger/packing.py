@@ -24,9 +24,9 @@ def pack(place: Place) -> Packing:
 
     Effects: changes files in the working tree alone. The contest's .gitattributes gets a line, unless git already knows
     how to merge attempts.jsonl. The new attempts.jsonl is written first, whole or not at all; then the files that it
-    holds are removed. After a kill in between, the next call removes them. Lines are only appended, so a line that
-    cannot be read stays. A file without a readable attempt stays, too. Raises RatchetError if attempts.jsonl is from a
-    newer version, or cannot be read or written.
+    holds are removed. After a kill in between, the next call removes the files. Lines are only appended, so a line
+    that cannot be read stays. A file without a readable attempt stays, too. Raises RatchetError if attempts.jsonl is
+    from a newer version, or cannot be read or written.
     """
     path = place.packed_path
     if path.is_symlink():
@@ -162,7 +162,7 @@ def _say_how_to_merge(place: Place) -> None:
 
 
 def _remove_folder(place: Place) -> None:
-    """Removes experiments/ if nothing is left in it, or nothing but the .gitattributes for notes that are gone."""
+    """Removes experiments/ if it is empty, or if it has only the .gitattributes of notes that were removed."""
     folder = place.experiments_directory
     attributes = folder / notes_of.ATTRIBUTES_NAME
     with contextlib.suppress(OSError):

@@ -58,10 +58,10 @@ def prepare(
 def finish(place: Place, begun: Journal) -> Recorded:
     """Does the remaining steps of a journalled recording, in order, and clears the journal.
 
-    Raises RatchetError `ref-moved` if the log has moved on without this attempt, which is then in no ledger, and
-    `branch-moved` if the attempt is in the log but cannot go on the branch. Both clear the journal; kernel.py is then
-    as the user left it (`ref-moved`), or stays the candidate's. Any other error leaves the journal: the next call goes
-    on.
+    Raises RatchetError
+    - `ref-moved` if the log has moved on without this attempt: nothing is recorded, kernel.py is as the user left it;
+    - `branch-moved` if the attempt is in the log but cannot go on the branch: kernel.py stays the candidate's.
+    Both clear the journal. After any other error the journal stays, and the next call goes on.
     """
     recording = begun.recording
     assert recording is not None
@@ -160,7 +160,7 @@ def write_files(place: Place, candidate: Candidate) -> None:
 
 
 def would_lose(place: Place, candidate: Candidate) -> tuple[str, ...]:
-    """The helpers of `candidate` that would overwrite a file unlike HEAD's, or one that HEAD lacks.
+    """The helpers of `candidate` that would overwrite a file that HEAD lacks or has with other contents.
 
     Files that the working tree's candidate imports do not count: the caller decides about them.
     """

@@ -54,7 +54,7 @@ class ScaledTable:
 
     @property
     def drawn(self) -> tuple[ScaledRow, ...]:
-        """The rows for charts: on the scale, or as recorded if at most one of several accepts has a time there."""
+        """The rows for charts: on the scale, or as recorded if at most one of several accepts has a time on it."""
         if self.scale is None or self.scale.timed > 1 or self.scale.accepted == 1:
             return self.rows
         return self.recorded
@@ -213,7 +213,7 @@ def _is_wanted(line: Line, wanted: Filter, best: Container[int]) -> bool:
 
 
 def _in_order(table: ScaledTable) -> Iterator[tuple[ScaledRow | Note, bool, Title | None]]:
-    """Attempts and checks in order, each with True if it checks an unchanged champion, and with the champion then."""
+    """Attempts and checks in order, each with True if it checks an unchanged champion, and with that champion."""
     checked = [note for note in table.notes if note.kind == "checked"]
     rows = [row.then for row in table.rows]
     last = {row.number: place for place, row in enumerate(rows)}

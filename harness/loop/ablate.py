@@ -20,7 +20,7 @@ from harness.records.ablation import AblatedChange, Ablation, Effect, Tie
 
 
 def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
-    """The worth of each requested change of `pieces`: takes it out of the champion's text and judges what remains.
+    """The worth of each requested change of `pieces`: judges the champion's text without that change.
 
     Nothing is recorded; files go below `profile_data/ablate/`. As in an attempt, a text that is no faster than the
     champion is not checked at the full shape. Raises RatchetError `no-simulator`, `champion-fails`, `busy`.
@@ -63,11 +63,10 @@ class _Work:
         self.seconds = latency
 
     def skip_rewordings(self) -> tuple[Pieces, tuple[int, ...]]:
-        """The changes up to the last one that is no rewording, and the attempts that made the rewordings after it.
+        """The changes without the rewordings at their end, and the attempts that made these rewordings.
 
-        A rewording changes the text and not the traced program. Changes are taken out of the oldest text that has the
-        champion's program: a later rewording of the whole text touches the lines of every change, so that none could
-        be taken out alone.
+        A rewording changes the text but not the traced program. Changes are taken out of the text before these
+        rewordings, because a rewording touches the lines of other changes, which then cannot be taken out alone.
         """
         gone: list[int] = []
         while (last := self._pieces.last_for_itself) is not None:
@@ -79,7 +78,10 @@ class _Work:
         return self._pieces, tuple(gone)
 
     def row(self, piece: Piece) -> AblatedChange:
-        """The row of one change: its worth alone or, if it cannot be taken out alone, with the changes tied to it."""
+        """The row of one change, with its worth.
+
+        If the change cannot be taken out alone, the row has its worth together with the changes tied to it.
+        """
         row = AblatedChange(name=piece.name, attempt=piece.attempt, title=piece.title, effect="unknown")
         candidate = self._pieces.without((piece,))
         if candidate is not None and self._pieces.is_champion(candidate):
@@ -154,7 +156,7 @@ class _Work:
 
 
 def with_worth(row: AblatedChange, champion: Evidence, rest: Evidence) -> AblatedChange:
-    """`row` with the worth of its change: the time of `rest`, the text without the change, less the champion's."""
+    """`row` with the worth of its change: the time of `rest` (the text without the change) minus the champion's."""
     with_it, without = roofline.latency_seconds(champion), roofline.latency_seconds(rest)
     if _is_verdict(rest):
         return replace(row, effect="needed")

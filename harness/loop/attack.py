@@ -44,7 +44,7 @@ def attack(
     """The result of a search of `minutes` for the input on which `candidate` has its largest error.
 
     `member` is the contest's problem, or a member of its suite. `tell` is called with each input that is worse than all
-    before it. `first` ends the search at the first input on which the kernel is wrong. Writes the worst input to
+    before it. With `first`, the search ends at the first wrong result. Writes the worst input to
     `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and the errors of `attack_search.search`.
     """
     seed = secrets.randbits(31) if seed is None else seed
@@ -64,7 +64,7 @@ def attack(
 def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -> Attack:
     """The error of `candidate` on the input in the file `path`, which may be relative to the contest's folder.
 
-    Raises UsageError `bad-attack` if `path` is no file that `attack` wrote for this problem, RatchetError `busy`, and
+    Raises UsageError `bad-attack` if `attack` did not write `path` for this problem, RatchetError `busy`, and
     the errors of `attack_search.repeat`.
     """
     if not path.exists():

@@ -39,13 +39,13 @@ from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child
 from harness.sandbox.messages import Done
 
-# The number of draws of each kind of input before the inputs with the largest errors are changed.
+# Each kind of input is drawn this often before the inputs with the largest errors are changed.
 _ROUNDS = 2
-# After these rounds one input in this many is drawn anew, so that the search does not get stuck.
+# After these rounds, every `_NEW`-th input is drawn anew, so that the search does not get stuck.
 _NEW = 3
-# How many of the inputs with the largest errors are candidates for a change.
+# The number of inputs with the largest errors from which one is chosen to be changed.
 _KEPT = 6
-# One try in this many repeats, at the full shape, the input with the largest error at a smaller shape.
+# Every `_FULL`-th try repeats the worst input of a smaller shape at the full shape.
 _FULL = 12
 
 Tell = Callable[[int, WorstInput], None]

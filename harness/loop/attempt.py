@@ -25,8 +25,8 @@ from harness.sandbox import warm
 class AttemptResult:
     """The result of an attempt.
 
-    `recorded` is False if the champion's own kernel was evaluated again; `row` is then None. `noted` is True if that
-    new result was kept as a note on the champion.
+    `recorded` is False if the champion's kernel was evaluated again; `row` is then None. `noted` is True if the result
+    of this evaluation was kept as a note on the champion.
     """
 
     attempt: Attempt
@@ -42,8 +42,8 @@ class AttemptResult:
 def attempt(bench: Bench, hypothesis: str, options: Options, say: Say) -> AttemptResult:
     """Runs one attempt with the working tree's kernel.py and records it, whatever its outcome.
 
-    A kernel.py that is the champion's is judged again and is no attempt. Effects of a recorded attempt: one commit on
-    the log ref; after an accept, also one commit on the branch; after any other outcome, kernel.py becomes the
+    If kernel.py is the champion's, it is judged again, which is no attempt. Effects of a recorded attempt: one commit
+    on the log ref; after an accept, also one commit on the branch; after any other outcome, kernel.py becomes the
     champion's again. Raises RatchetError before anything is recorded if the repository, the judge or the command is not
     fit for an attempt; files are then as they were.
     """
@@ -82,7 +82,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
         watch = guard.begin(ledger, contest)
         with kept_captures.in_use(bench.profile_data):
             title = _title(run, candidate)
-            # A search has said it before it screened its settings.
+            # A search says this itself, before it screens settings.
             if title.is_contested and options.sweep is None:
                 say_all(filter(None, (on_hypothesis(hypothesis),)), say)
             with _kept_for_later(run) if title.is_held_here else nullcontext(run) as its_run:
@@ -93,7 +93,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
         say_all(ledger.recover(), say)
         champion, defender = (title.champion, title.candidate) if title else (None, None)
         if isinstance(error, RatchetError) and error.kind in refusals.KINDS and champion and defender:
-            # Only `next` reads it: the error of the attempt counts.
+            # A refusal that cannot be kept is no error, because only `next` reads refusals.
             with suppress(RatchetError):
                 refusal = refusals.refusal_of(error, hypothesis, champion.number, defender, candidate)
                 refusals.keep(ledger.place, refusal)
@@ -124,8 +124,8 @@ def refuse_no_python(candidate: Candidate) -> None:
 class _Title:
     """The champion, its kernel, and how the attempt's kernel relates to them.
 
-    `is_held_here`: the attempt's kernel is the champion's own, which is judged again. `is_contested`: the attempt must
-    beat the champion.
+    `is_held_here`: the attempt's kernel is the champion's, so the champion is judged again. `is_contested`: the attempt
+    must beat the champion.
     """
 
     champion: Attempt | None
@@ -259,7 +259,7 @@ def _record(run: Run, judging: Judging, result: AttemptResult) -> AttemptResult:
 
 
 def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Evidence) -> bool:
-    """Keeps the result as a note on the champion; returns False if a failure may be caused by the machine."""
+    """Keeps the result as a note on the champion; if the machine may have caused a failure, keeps none: False."""
     if evidence.failure is not None and evidence.failure.may_pass_next_time:
         run.say(
             f"no note was kept of the result: {evidence.failure.kind} may be caused by this machine, not by the kernel"
@@ -272,7 +272,7 @@ def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Eviden
 
 
 def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
-    """A sentence on the packages that both kernels import and whose installed files differ; () if there are none."""
+    """A sentence on the packages that both kernels import with different installed files; () if there are none."""
     before, after = (
         {package.name: package for package in evidence.trace.imported} if evidence.trace else {}
         for evidence in (then, now)

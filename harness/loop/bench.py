@@ -1,4 +1,4 @@
-"""The bench of a contest, on which every verb judges: it evaluates a candidate now and records nothing."""
+"""The bench of a contest: evaluates candidates for every verb, and records nothing."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -30,9 +30,9 @@ Say = Callable[[str], None]
 
 # Prefix of the champion's stages in the progress of an attempt.
 CHAMPION = "champion"
-# `Bench.on` for latencies of each source; None takes a TPU if there is one.
+# The value of `Bench.on` for each source of latencies; None uses a TPU if there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
-# How many of the newest attempts are searched for an accepted one with the present kernel.py.
+# The number of newest attempts that are searched for the present kernel.py.
 _NEWEST = 50
 # The folder of profile_data for the judgement of the present kernel.py.
 HERE = "judge"
@@ -63,8 +63,8 @@ def policy_here() -> Policy:
 class Bench:
     """Judges candidates of `contest`, all in the same way; `progress` is called with each stage.
 
-    The fields from `policy` on are those of `Request`. With `reuses`, a program that was already compiled and simulated
-    under the same key is neither compiled nor simulated again.
+    The fields from `policy` to `draws` are those of `Request`. With `reuses`, a program that was already compiled and
+    simulated under the same key is neither compiled nor simulated again.
     """
 
     contest: Contest
@@ -85,7 +85,7 @@ class Bench:
 
     @property
     def source(self) -> Source:
-        """The source of the latencies that are taken now."""
+        """The source of the latencies of this bench."""
         return evaluation.source(self.contest.chip, self.on)
 
     @property
@@ -102,7 +102,7 @@ class Bench:
         after_trace: Callable[[Trace], None] = any_trace,
         is_slower: Callable[[Evidence], bool] | None = None,
     ) -> Evidence:
-        """The evidence about `candidate`, taken now; `after_trace` and `is_slower` as for `Listener`.
+        """The evidence about `candidate` from a new judgement; `after_trace` and `is_slower` as for `Listener`.
 
         Files go to `profile_data/<work>`, and nothing in `profile_data` is pruned meanwhile. Progress shows `name`.
         Raises RatchetError `bad-problem` if prepare.py's own problem breaks a rule, and the errors of
@@ -164,7 +164,7 @@ class _KeptJudgement:
 
 
 def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evidence:
-    """The evidence about kernel.py as it stands, taken now; its files stay in `profile_data/judge` until the next call.
+    """The evidence about kernel.py from a new judgement; files stay in `profile_data/judge` until the next call.
 
     The constants in `settings` are rewritten in the judged text, not in the file.
 
@@ -186,7 +186,7 @@ def forget(contest: Contest) -> None:
 
 
 def keep(bench: Bench, kernel_sha256: str, evidence: Evidence) -> None:
-    """Keeps evidence, whose files are in `HERE`, for later commands, and writes a capture of the simulated run.
+    """Keeps the evidence (with files in `HERE`) for later commands, and writes a capture of the simulated run.
 
     `kernel_sha256` is the hash of the candidate that the evidence is about.
     """
@@ -210,7 +210,7 @@ def evidence_here(bench: Bench) -> Evidence:
 def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
     """The evidence about kernel.py as it stands, from the last judgement or from an attempt.
 
-    None if neither has this text and the present key, or if a package that the kernel imports may have changed. With
+    None if neither has this text under the present key, or if a package that the kernel imports may have changed. With
     `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence with cycles by line.
     """
     evidence = _kept_judgement(contest, checked=checked, with_lines=with_lines)
@@ -307,7 +307,7 @@ def say_all(sentences: Iterable[str], say: Say) -> None:
 
 
 def now() -> str:
-    """The present time as records state it."""
+    """The present time in UTC, in the format of records."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

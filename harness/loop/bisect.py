@@ -95,7 +95,7 @@ def _nothing(expected: str) -> RatchetError:
 
 
 def _candidate(ledger: Ledger, commit: str) -> Candidate | None:
-    """The candidate of a commit; None if there is none, or if a reserved line keeps it from being recorded."""
+    """The candidate of a commit; None if there is none, or if it has a reserved line and cannot be recorded."""
     try:
         return candidate_at(ledger.place.repository, commit, ledger.place.directory)
     except RatchetError as error:
@@ -120,7 +120,7 @@ def _distinct(steps: Sequence[Version]) -> tuple[Version, ...]:
 
 
 class Records:
-    """Evidence that attempts recorded under the contest's present key; `used` lists the versions it was used for."""
+    """Evidence that attempts recorded under the contest's present key; `used` names the versions judged by it."""
 
     def __init__(self, ledger: Ledger, contest: Contest) -> None:
         key = contest.key("simulated")
@@ -229,7 +229,7 @@ class _Search:
             )
 
     def judge(self, at: int) -> JudgedVersion:
-        """The step at index `at`, judged now unless the same text already was."""
+        """The judged step at index `at`; judges it now unless the same text was judged before."""
         step = self._steps[at]
         if step.candidate in self.judged:
             return self.judged[step.candidate]
@@ -290,7 +290,7 @@ class _Search:
 
 
 def _answers(metric: Metric, evidence: Evidence, *, with_lines: bool) -> bool:
-    """True if recorded evidence has a failure or answers for `metric`: by all checks (correctness), or by the figure.
+    """True if recorded evidence has a failure or all that `metric` needs: every check (correctness), or its figure.
 
     With `with_lines`, a figure counts only together with the cycles by line.
     """

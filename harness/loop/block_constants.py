@@ -12,7 +12,7 @@ from harness.records import Edit, Evidence, Hint, Window
 
 
 def with_settings(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate) -> tuple[Hint, ...]:
-    """`advice`, in which each edit names the constants of `candidate` that may set its block."""
+    """`advice` with the constants of `candidate` that may set the block of each edit."""
     evidence = with_callers_names(evidence)
     return tuple(_with_settings(hint, evidence, candidate) for hint in advice)
 

@@ -24,9 +24,9 @@ def check(
 ) -> tuple[CheckedChampion, ...]:
     """The result for each contest of `folders` (name and path): its champion checked, its attempts timed by `rescale`.
 
-    A champion whose notes say that it passes under the present timing and checks keys is checked only if `again`;
+    If notes say that a champion passes under the present timing and checks keys, it is checked only with `again`.
     `everything` is passed to `rescale`. Effects: notes in each contest's experiments/, and commits on existing logs;
-    none on the branch. A contest that fails does not stop the others.
+    no commit on the branch. A contest that fails does not stop the others.
     """
     results = []
     for name, folder in folders:
@@ -84,7 +84,7 @@ def _check_contest(
 
 
 def _earlier_note(ledger: Ledger, contest: Contest, champion: Attempt) -> Note | None:
-    """The newest note that the champion passes under the present keys; None without one, or if a note says it fails."""
+    """The newest note that says the champion passes under the present keys; None without it, or after a failure."""
     key, notes = contest.key("simulated"), note_files.read(ledger.place)[0]
     if not outcome_of_checks(notes, champion.number, champion.kernel_sha256, key):
         return None
@@ -95,7 +95,7 @@ def _earlier_note(ledger: Ledger, contest: Contest, champion: Attempt) -> Note |
 def _note(
     ledger: Ledger, contest: Contest, champion: Attempt, name: str, progress: Progress
 ) -> tuple[Note | None, str]:
-    """Judges the champion, keeps the note on it and returns it; None and the reason if the machine may be at fault."""
+    """Judges the champion, keeps a note and returns it; if the machine may be at fault, returns None and the reason."""
     bench = Bench(contest=contest, progress=progress, on="simulated")
     evidence = bench.judge(ledger.champion_candidate(), WORK, name)
     if evidence.failure is not None and evidence.failure.may_pass_next_time:

@@ -1,4 +1,4 @@
-"""Draws as text, for a command line: `reduced:512x128:far-values:1234`."""
+"""The text form of a draw, for command lines: `reduced:512x128:far-values:1234`."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ def text(draw: Draw) -> str:
 
 
 def parse(words: str) -> Draw:
-    """The draw that the function `text` wrote as `words`. Raises UsageError `bad-draw`."""
+    """The draw of which `words` is the text. Raises UsageError `bad-draw`."""
     match = _FORM.fullmatch(words)
     if match is None:
         raise UsageError(

@@ -51,7 +51,7 @@ def simulate(
     policy: Policy,
     progress: Callable[[str, str, float], None],
 ) -> tuple[SimulatedEdits, ...]:
-    """Changes of one constant that may make `edits`, compiled and simulated, with times relative to `base`.
+    """Changes of one constant that may make one of `edits`, simulated; times are relative to `base`.
 
     The fastest comes first; () if `base` was not simulated. A constant of `candidate` is tried if its value is the
     size of an edit's block; the traced program then shows which blocks it changes. Correctness is not checked, and

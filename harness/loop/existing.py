@@ -114,7 +114,7 @@ def is_of_every_way(failure: Failure) -> bool:
 
 
 def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
-    """`variant` with its output brought into the form that the problem states; None if that does not mend `failure`.
+    """`variant` with its output converted to the form that the problem states; None if that does not mend `failure`.
 
     The first of several outputs is taken, axes of one element are added or removed, or the dtype is converted.
     """
@@ -179,7 +179,7 @@ def _of_wrapper(source: bytes, statement: Statement) -> Variant:
 def _takes_by_name(wanted: ExistingFunction, names: tuple[str, ...]) -> bool:
     """True if the arrays must be passed by name.
 
-    That is so if each array has a parameter of its name, but these are not the first parameters in the same order.
+    They must if each array has a parameter of its name, and these are not the first parameters in the same order.
     """
     if wanted.node is None:
         return False
@@ -254,7 +254,7 @@ def _missing(
     return RatchetError(
         "missing-option",
         f"{wanted.function} needs {names}, which the problem does not state, and {made}, which --set cannot "
-        f"give: in a file mine.py {file}write a function like the one below, and name it: --from mine.py:mine\n"
+        f"give: write a function like the one below into mine.py {file}and pass --from mine.py:mine\n"
         f"{option_types.example(wanted, arrays, types, is_by_name=is_by_name)}",
     )
 
@@ -310,7 +310,7 @@ def _other_axes_of_one(statement: Statement, axes: int) -> Iterator[tuple[str, s
 
 
 def _index(shape: Sequence[int], mark: str) -> str:
-    """An index with `mark` for each axis of size 1, such as `[:, 0]`; "" if there is none, so that none is needed."""
+    """An index with `mark` for each axis of size 1, such as `[:, 0]`; "" if no axis has size 1."""
     return f"[{', '.join(mark if extent == 1 else ':' for extent in shape)}]" if 1 in shape else ""
 
 

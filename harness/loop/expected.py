@@ -72,18 +72,18 @@ def of_screening(
     longest_seconds: float = math.inf,
     measured_seconds: float | None = None,
 ) -> Expected:
-    """The duration of screening `settings` settings unchecked, `jobs` at a time, and of the attempt after it.
+    """The expected duration of an attempt after a screening of `settings` settings, `jobs` at a time.
 
-    The stage `screening` is its share. No setting is begun after `longest_seconds`. `measured_seconds` is the time of a
-    setting in the last search here, with the start of its processes. Without it, the stages of an attempt are added
-    up, which gives too little: fewer processes ran beside them.
+    The stage `screening` has the screening's share. No setting begins after `longest_seconds`. `measured_seconds` is
+    the time of one setting in the last search here, including the start of processes. If it is None, the stages of an
+    attempt are added up. Their sum is too small, because an attempt runs fewer processes at a time.
     """
     if attempt.total_seconds is None:
         return attempt
     each = measured_seconds or sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)
     start = 0.0 if measured_seconds else attempt.start_seconds
     screening = start + each * math.ceil(settings / jobs)
-    # The settings that run at that time are finished.
+    # Settings that are running after `longest_seconds` are finished.
     screening = min(screening, longest_seconds + each)
     return replace(
         attempt, stages={**attempt.stages, "screening": screening}, total_seconds=screening + attempt.total_seconds

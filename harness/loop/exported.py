@@ -23,7 +23,7 @@ from harness.workbench.capture.messages import CaptureSubject
 
 @contextmanager
 def exported(kernel: CapturedKernel, warmup_calls: int, progress: Progress) -> Iterator[Exported]:
-    """The kernel's program, ready to run; on a CPU its CPU reference program, at the reduced shape if that traces.
+    """The kernel's program, ready to run; for a CPU, the CPU reference program, at the reduced shape if that traces.
 
     No process and no file outlives the context. Raises RatchetError with the kind of the failure if kernel.py does not
     trace.

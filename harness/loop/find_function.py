@@ -102,7 +102,7 @@ def packages(function: ExistingFunction) -> frozenset[str]:
 
 
 def definition(function: ExistingFunction, name: str) -> tuple[str, ast.stmt | None]:
-    """The module that defines what the function's file calls `name`, and the class, function or assignment there.
+    """The module that defines `name` of the function's file, and the class, function or assignment itself.
 
     "" and None if `name` is neither defined in the file nor imported from a helper or from an installed package.
     """
@@ -162,9 +162,9 @@ def _in_file(path: Path, function: str) -> ExistingFunction:
         asked = f"{path.name} has no function {function}" if function else f"expected --from {path}:FUNCTION"
         functions = [name for name, node in definitions.items() if node is not None]
         raise RatchetError("unknown-function", f"{asked}; it has {', '.join(functions) or 'none at all'}")
-    # The copy cannot be called kernel.py, because that file calls the function.
+    # The copy cannot be called kernel.py, because kernel.py calls the function.
     module = function if path.stem in ("kernel", "prepare") or not path.stem.isidentifier() else path.stem
-    # The folder that holds the harness is a folder of the import path.
+    # The folder that contains the harness is on the import path.
     is_beside_the_harness = any(
         Path(place, f"{module}.py").is_file() for place in sys.path if Path(place, "harness").is_dir()
     )
@@ -181,7 +181,7 @@ def _in_file(path: Path, function: str) -> ExistingFunction:
 
 
 def _require_copied_imports(tree: ast.Module, name: str, path: Path, files: Mapping[str, bytes]) -> None:
-    """Raises RatchetError `not-copied` if a file imports something beside it that is not copied with it."""
+    """Raises RatchetError `not-copied` if a file imports a module beside it that is not copied."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             modules = [node.module or ""]

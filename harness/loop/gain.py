@@ -52,10 +52,10 @@ def _is_same(first: Row, champion: Row) -> bool:
 
 
 def _bound(champion: Attempt, seconds: float) -> tuple[Literal["compute", "memory"] | None, float | None]:
-    """The resource that bounds a champion that takes `seconds`, and the share of that resource's peak that it uses.
+    """The resource that bounds the champion at `seconds`, and the share of that resource's peak that is used.
 
-    None and None if neither resource bounds it, if its traffic is unknown, for a suite, and for a time on a CPU, which
-    says nothing about the chip's peaks.
+    Both are None for a suite, for a time on a CPU (which says nothing about the chip's peaks), if the traffic is
+    unknown, and if neither compute nor memory bounds the champion.
     """
     evidence = champion.evidence
     if evidence.members or champion.key.source == "measured cpu":

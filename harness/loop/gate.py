@@ -33,7 +33,7 @@ _KINDS = {"link": "symbolic link", "commit": "submodule", "tree": "folder", "blo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedChange:
-    """The commits to compare: `base` is where the two histories part; both are commit ids."""
+    """The ids of the commits to compare; `base` is the commit where the two histories part."""
 
     repository: Repo
     base: str
@@ -101,10 +101,10 @@ def touched_contests(change: ProposedChange, below: str = "") -> tuple[tuple[str
 
 
 def origins_of_moved(change: ProposedChange, folders: Sequence[str], into: Path) -> dict[str, str]:
-    """The origins of moved contests: for a folder that only head has, a folder that only the base has.
+    """The origin of each moved contest: for its folder, which only head has, a folder that only the base has.
 
-    Both state the same problem and chip. Of several such folders, one with the same kernel is preferred, then one with
-    the same name. Files go below `into`.
+    Both state the same problem and chip. If several folders do, the one with the same kernel is preferred, then the one
+    with the same name. Files go below `into`.
     """
     gone, come = (
         {folder: contest for folder in folders if (contest := _contest_only_in(change, *commits, folder, into))}
@@ -148,7 +148,7 @@ def judge(
     *,
     origin: str | None = None,
 ) -> JudgedContest:
-    """Judges both sides of the contest in `folder`, which the base has in `origin` if it moved; writes below `into`."""
+    """Judges both sides of the contest in `folder` (`origin` in the base, if it moved); writes below `into`."""
     was = folder if origin is None else origin
 
     def unjudged(outcome: GateOutcome, reason: str, state: PrepareState = "same") -> JudgedContest:
@@ -299,14 +299,14 @@ def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
 
 
 def _file(repository: Repo, commit: str, folder: str, name: str) -> bytes | None:
-    """A file of the commit; None if it is missing, or a link, which may point to somebody else's file."""
+    """A file of the commit; None if it is missing or a link: a link may point to somebody else's file."""
     entry = git.entry_at(repository, commit, f"{folder}/{name}" if folder else name)
     # Read by id, since a path may hold a line break.
     return None if entry is None or entry.mode == git.LINK else git.read_blobs(repository, (entry.blob,))[0]
 
 
 def _write_contest(into: Path, prepare: bytes, candidate: Candidate) -> Contest:
-    """A contest in a folder of its own. Raises RatchetError as `contest.load` does."""
+    """Writes a contest into the folder `into` and loads it. Raises RatchetError as `contest.load` does."""
     with files.refusals_in_words(f"writing {into}"):
         into.mkdir(parents=True, exist_ok=True)
         for name, data in {**candidate.files, "prepare.py": prepare}.items():

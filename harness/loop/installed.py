@@ -1,4 +1,4 @@
-"""Checks that the installed packages that a judged kernel imports are still those that were judged."""
+"""Checks that the installed packages that a judged kernel imports have not changed since."""
 
 import hashlib
 import importlib.metadata
@@ -15,8 +15,8 @@ from harness.sandbox.editable import editable_roots
 def is_unchanged(evidence: Evidence) -> bool:
     """True if every package that the kernel imported is still the one that was judged.
 
-    That is: each has the recorded version and is no editable installation, and the files that operations came from have
-    the recorded hashes. Nothing is imported.
+    Each package must have the recorded version and be no editable installation. Each source file of an operation must
+    have the recorded hash. Nothing is imported.
     """
     trace = evidence.trace
     return trace is None or (all(map(_is_package, trace.imported)) and all(map(_is_file, trace.sources)))

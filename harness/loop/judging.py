@@ -48,8 +48,9 @@ def judge(
 ) -> Judging:
     """Judges one candidate; tampering while its processes ran is undone and counts as its failure.
 
-    Raises RatchetError `identical-candidate` if its program was judged before and, without the option `all_checks`,
-    `same-schedule` if its schedule was; neither with the option `again` or `rebaseline`, nor if it `may_be_known`.
+    Raises RatchetError
+    - `identical-candidate` if its program was judged before, unless `again`, `rebaseline` or `may_be_known`;
+    - `same-schedule` if its schedule was judged before, unless `again`, `all_checks` or without an opponent.
     """
 
     def refuse_identical(trace: Trace) -> None:
@@ -94,8 +95,8 @@ def judge(
 def _refuse_identical(run: Run, candidate: Candidate, trace: Trace) -> None:
     """Raises RatchetError `identical-candidate` if this very program was judged before under the same key.
 
-    An attempt that failed a check does not count if the code was changed since: at smaller shapes the program may
-    differ.
+    An attempt that failed a check does not count if the code has changed since: the new program may differ at smaller
+    shapes.
     """
     for row in reversed(run.rows):
         same = row.fingerprint == trace.fingerprint and row.key is not None and row.key.counts_for(run.key)
@@ -124,7 +125,8 @@ def _failed_a_check_as_other_code(run: Run, row: Row, candidate: Candidate) -> b
 def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
     """Raises RatchetError `same-schedule` if an attempt with this schedule was judged under this key and passed.
 
-    The same bundles take the same time. A failed attempt may differ in a constant that the schedule does not show.
+    The same bundles take the same time. Failed attempts do not count: they may differ in a constant that the schedule
+    does not show.
     """
     for row in reversed(run.rows):
         is_same = bool(evidence.schedule) and row.schedule == evidence.schedule and row.key_digest == run.digest
@@ -157,7 +159,7 @@ def _looked_at(run: Run, fingerprint: str) -> int:
 def _time_pair(
     run: Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: Opponent, attempts: int
 ) -> tuple[PairedBenchmark | None, Evidence, Opponent]:
-    """The paired benchmark (None if it failed), the candidate's evidence and the opponent, both with its samples."""
+    """The paired benchmark (None if it failed), and the candidate's evidence and the opponent with its samples."""
     outcome = pairing.run(
         run.bench.profile_data / run.champions_work,
         run.bench.profile_data / run.work,
@@ -179,10 +181,10 @@ def _time_pair(
 def judge_alternatives(
     run: Run, original: Candidate, first: Judging, facing: Opponent | None, champion_candidate: Candidate | None
 ) -> tuple[tuple[str, Settings] | None, Judging, tuple[RefusedSetting, ...]]:
-    """The first alternative that does not fail (hypothesis and settings), its judging, and what failed before it.
+    """The first alternative that passes (hypothesis and settings), its judging, and the settings that failed before.
 
-    If all fail, the result is None and `first`, whose files are restored. An alternative is tried if its screened time
-    is below the champion's, its text is not the champion's, and no setting with the same program has failed.
+    If all fail, returns None and `first` instead, and restores the files of `first`. An alternative is tried if its
+    screened time is below the champion's, its text is not the champion's, and no setting with its program has failed.
     """
     refused = [_refusal(run.options.settings, first)]
     programs = {first.evidence.trace.fingerprint} if first.evidence.trace else set()
@@ -222,7 +224,7 @@ def judge_alternatives(
 
 
 def _promises_a_win(run: Run, setting: ScreenedSetting, facing: Opponent | None) -> bool:
-    """True if the screened time is below the champion's time of the same source, or that time is unknown."""
+    """True if the screened time is below the champion's time of the same source, or if either time is unknown."""
     if facing is None or run.options.sweep is None or setting.seconds is None:
         return True
     if run.options.sweep.source == "simulated":
@@ -236,5 +238,5 @@ def _promises_a_win(run: Run, setting: ScreenedSetting, facing: Opponent | None)
 
 def _refusal(settings: Settings, judging: Judging) -> RefusedSetting:
     assert judging.verdict.failure is not None
-    # One sentence of each is recorded: the details of the first failure are in the attempt's own verdict.
+    # Only the message is recorded. If all settings fail, the attempt's verdict has the details of the first failure.
     return RefusedSetting(settings=settings, failure=replace(judging.verdict.failure, detail=""))

@@ -18,10 +18,10 @@ from harness.records import Attempt
 from harness.units import decimal
 from harness.workbench.profiles.places import runs
 
-# How many captured runs, and how many simulated runs, are kept in addition to those of accepted attempts. A capture of
+# The number of captured runs, and of simulated runs, that are kept besides those of accepted attempts. A capture of
 # three calls takes 10 KB to some MB, an attempt's simulated run 100 to 250 KB.
 KEPT_RUNS = 20
-# A hundred attempts with 30 MB of compiler dumps each, as in the root contest.
+# Enough for a hundred attempts with 30 MB of compiler dumps each, as in the root contest.
 KEPT_BYTES = 3_000_000_000
 RULE = (
     f"the newest {KEPT_RUNS} captured runs, the newest {KEPT_RUNS} simulated runs, all runs of accepted attempts, and "
@@ -44,7 +44,7 @@ _OF_COMMANDS = ("new", "judge", "champion", "diff-*", "attack/work", *_OF_MANY_T
 _OF_ATTEMPTS = re.compile(r"\d{4,}(-champion|-failed)?")
 _ATTEMPT = re.compile(r"(\d{4,})(-simulated-.*)?")
 _LOCK = ".lock"
-# The number of removed entries that are named.
+# The number of removed entries that a message names.
 _NAMED = 8
 
 
@@ -200,7 +200,7 @@ def _piece(path: Path, name: str, attempt: int | None) -> _Removal:
 
 @contextlib.contextmanager
 def _lock(profile_data: Path, operation: int) -> Iterator[bool]:
-    """Holds the folder's lock by flock's `operation`; yields False if it is taken and waiting is excluded."""
+    """Holds the folder's lock by flock's `operation`; yields False if it is not free and `operation` does not wait."""
     doing = f"taking the lock of {profile_data}"
     # NFS wants an exclusive lock's file open for writing.
     mode = os.O_RDWR if operation & fcntl.LOCK_EX else os.O_RDONLY

@@ -1,4 +1,4 @@
-"""Advice from the ledger: leaves out hints that were tried, and names an attempt that has the constants asked for."""
+"""Advice from the ledger: leaves out hints that were tried, and names an attempt with the requested constants."""
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +32,8 @@ def advice_and_left_out(
 ) -> tuple[tuple[Hint, ...], tuple[str, ...]]:
     """The hints on `candidate` after `for_kernel` and `untried`, which look at the newest attempts of `contest`.
 
-    The second value has a sentence on each hint that was left out because it was tried. Without a hint that is left,
-    the first is that of `nothing_found`. `evidence` is the evidence about `candidate`; `sweep` is a sweep of
+    The second value has a sentence on each hint that was left out because it was tried. If no hint is left, the
+    first value is that of `nothing_found`. `evidence` is the evidence about `candidate`; `sweep` is a sweep of
     `candidate` that has just ended and is not recorded yet. Without a ledger, nothing counts as tried.
     """
 
@@ -70,7 +70,7 @@ def set_constants(candidate: Candidate, settings: Settings, contest: Path) -> Ca
     """The candidate with these constants, as `Candidate.set` gives it.
 
     Raises the errors of `Candidate.set`; `unknown-constant` names the newest attempt of `contest` whose kernel.py has
-    all of them. Raises UsageError `bad-setting` for several values in place of one.
+    all of them. Raises UsageError `bad-setting` for several values of one constant.
     """
     _refuse_several_values(dict(candidate.constants), settings)
     try:
@@ -127,7 +127,7 @@ def screened_settings(place: Place, rows: Sequence[Row]) -> tuple[tuple[int, Set
 def timed_settings(
     place: Place, rows: Sequence[Row], others: Mapping[int, Candidate], evidence: Evidence
 ) -> tuple[TimedSettings, ...]:
-    """The times of sets of constants that the attempts `rows` and their sweeps have, oldest first.
+    """Times of sets of constants, from the attempts `rows` and their sweeps, oldest first.
 
     Only attempts at the problem of `evidence`, for its chip, count; a single attempt counts if it changed nothing but
     constants of the champion.

@@ -58,7 +58,7 @@ def software(versions: Environment, lock_file: Path) -> Iterator[Line]:
     elif platform.system() == "Linux" and platform.machine() == "x86_64":
         yield _unfit("libtpu", "not installed", "Remove .venv and run ratchet.sh again", "problem")
     else:
-        elsewhere = "It exists for x86-64 Linux only: nothing can be compiled for a TPU or simulated here"
+        elsewhere = "libtpu needs x86-64 Linux: here, no kernel can be compiled for a TPU or simulated"
         yield _unfit("libtpu", "not installed", elsewhere)
     yield _compare_with_lock(lock_file)
 
@@ -104,7 +104,7 @@ def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | Non
         return
     remedy = "There is no simulator for GPUs; --on cpu runs everything except the timing on a device"
     if wanted.platform == "tpu":
-        remedy = "Latencies are simulated, which is what this project does without a TPU"
+        remedy = "Nothing to do: without a TPU, latencies are simulated"
     yield _unfit("chip of the contest", f"{wanted.name}: not here", remedy)
 
 
@@ -135,7 +135,7 @@ def isolation(layers: Isolation) -> Iterator[Line]:
     """Lines on the layers that confine a judged kernel.py."""
     has_landlock, is_filtered = layers.landlock is not None, layers.system_calls_filtered
     landlock = f"version {layers.landlock}" if has_landlock else "not offered by this Linux kernel"
-    remedy = "kernel.py can read and write what you can: read it before you run it"
+    remedy = "kernel.py can read and write all of your files: read it before you run it"
     yield _fine_if(has_landlock, "Landlock", landlock, remedy)
     seccomp = "system calls are filtered" if is_filtered else "not available here"
     remedy = "kernel.py could start processes and open sockets: read it before you run it"
@@ -166,7 +166,7 @@ def repository(folder: Path, lock_name: str) -> Iterator[Line]:
     path = git.common_directory(repo) / lock_name
     holder = lock.holder(path)
     if holder:
-        yield _unfit("lock", f"held by {holder}", "Wait for it: one attempt at a time")
+        yield _unfit("lock", f"held by {holder}", "Wait: only one attempt can run at a time")
     elif path.is_file() and path.stat().st_size:
         yield _unfit("lock", "left by a run that was ended", "Nothing to do: the next run takes it over")
     else:
@@ -183,7 +183,7 @@ def _identity(repo: Repo) -> Line:
 
 
 def log(state: LogState | None, messages: tuple[str, ...], repo: Repo | None = None) -> Iterator[Line]:
-    """Lines on the log's `state` on the remotes of `repo` (None: the log could not be read), and on `messages`."""
+    """Lines on `messages` and on the log's `state` (None: not readable) compared with the remotes of `repo`."""
     command = "git" if repo is None else git.shell_command(repo)
     remedies: dict[LogState, str] = {
         "not pushed": f"{command} push origin 'refs/ratchet/*': a clone has only what is pushed",

@@ -36,8 +36,8 @@ def new(
 
     - as `find_function.target`, `scaffold.scaffold` and `wrap_function.wrap` do, and if a commit cannot be made;
     - `formula-from` if `around` is combined with the template `formula`, which states no operation;
-    - `bad-prepare` if the constants make no problem;
-    - `weak-contest` if their problem cannot tell right from wrong;
+    - `bad-prepare` if the constants do not make a problem;
+    - `weak-contest` if the problem cannot tell a right kernel from a wrong kernel;
     - `does-not-trace` if the template's kernel.py does not trace with these constants, or if no way of
       calling the function traces.
     """
@@ -148,7 +148,7 @@ def _repository(directory: Path, undo: ExitStack) -> tuple[Repo, bool]:
 
 
 def _signature(statement: Statement, kernel: bytes) -> str:
-    """A sentence on the function in `kernel`; for a suite, one for each of its functions."""
+    """A sentence on the function in `kernel`; for a suite, a line for each of its functions."""
     if statement.members is None:
         flops = f"{statement.work.flops:,}"
         return f"{_call(statement, KERNEL, kernel)}; compute_flops(), if there is one, must return {flops}"

@@ -21,7 +21,7 @@ from harness.units import percent, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The constant parts of an attempt; its files lie in `folder` of profile_data ("": the folder of its number)."""
+    """The constant parts of an attempt; `folder` of profile_data has its files ("": the folder is the number)."""
 
     ledger: Ledger
     bench: Bench
@@ -70,9 +70,9 @@ class Opponent:
 
 
 def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
-    """The champion with evidence under this attempt's keys: its own, a later attempt's, or from an evaluation now.
+    """The champion with evidence under this attempt's keys: recorded evidence or, without it, a new evaluation.
 
-    An evaluation now runs all checks. Raises RatchetError `champion-fails` if the champion fails one.
+    A new evaluation runs all checks. Raises RatchetError `champion-fails` if the champion fails one.
     """
     commit = run.ledger.champion_commit() or ""
     notes, skipped = note_files.read(run.ledger.place)
@@ -133,13 +133,13 @@ def champion_record(ledger: Ledger, champion: Attempt, report: Report | None = N
 
 
 def time_ratio(attempt: Attempt, before: float | None, key: Key, after: float | None) -> float | None:
-    """`after` / `before`, an attempt's time; None if one is unknown, or `key` is of another problem, chip or source."""
+    """`after` / `before` (the time of `attempt`); None if unknown, or if `key` has another problem, chip or source."""
     timed = (problem_digest(attempt.evidence.problem), attempt.key.chip, attempt.key.source)
     return after / before if timed == (key.problem, key.chip, key.source) and after and before else None
 
 
 def drift_since(champion: Attempt, key: Key, seconds_now: float | None) -> tuple[float | None, str]:
-    """The `time_ratio` of a champion that was judged again, and the words on it; "" for None."""
+    """The `time_ratio` of a champion judged again, and its drift in words ("" for None)."""
     then = champion.evidence.latency.seconds if champion.evidence.latency else None
     ratio = time_ratio(champion, then, key, seconds_now)
     if ratio is None or then is None or seconds_now is None:

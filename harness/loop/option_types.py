@@ -23,7 +23,7 @@ def made_by_code(function: ExistingFunction, argument: ast.arg) -> str:
 
 
 def example(function: ExistingFunction, arrays: Sequence[str], options: dict[str, str], *, is_by_name: bool) -> str:
-    """An example of a file whose function passes `arrays` on and makes options of these types ("": a literal).
+    """An example file: its function passes `arrays` on and makes options of these types ("": a literal).
 
     Each value is a constant of the file, which `--set` and `sweep` change.
     """

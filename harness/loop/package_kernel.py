@@ -95,7 +95,7 @@ def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
     remedies = [part for part in hint.suggestion.split("; ") if is_in_place or part != OUTPUT_READ]
     if columns := _copied_columns(moved, evidence.problem):
         rows = columns.shape[0]
-        # This replaces the advice to pass arrays as they come: nothing changes the layout outside the kernel.
+        # This replaces the advice to pass arrays as they come: only the kernel can change the layout of its columns.
         remedies = [
             f"{columns.name} uses one of 128 lanes: let the kernel write it along the lanes, with out_shape "
             f"(1, {rows}) and blocks (1, ...), and return {columns.name}.reshape({rows}, 1)"
@@ -117,8 +117,8 @@ def _copied_columns(moved: Sequence[Copy], problem: Statement) -> Array | None:
 def _sweep_words(sizes: Sequence[tuple[str, int]], candidate: Candidate, longest: int, who_tried: Known) -> str:
     """The command that sweeps over half and twice these `sizes`; "" if all these settings were tried.
 
-    Sizes above `longest`, the problem's longest axis, are left out, unless the present size is above it as well: then
-    the constant sets no block.
+    Sizes above `longest` (the problem's longest axis) are left out. They are kept if the present size is larger too:
+    then the constant sets no block.
     """
     present = dict(candidate.tunable)
     values = [[new for new in (size // 2, size, size * 2) if size > longest or new <= longest] for _, size in sizes]

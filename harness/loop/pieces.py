@@ -16,8 +16,8 @@ from harness.records import Attempt
 class Piece:
     """One change: its name, attempt and title, the candidate before it and after it.
 
-    `is_experiment`: the change was accepted for its gain. A rebaseline adopted kernel.py as it stood, and may be a
-    rewording.
+    `is_experiment`: the change was accepted for its gain. A rebaseline adopts kernel.py whatever its time, and may be
+    a rewording.
     """
 
     name: str
@@ -30,10 +30,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """Changes to take out of the champion's text, oldest first: the `asked` ones, and `later` ones that may have to go.
+    """Changes to take out of the champion's text, oldest first: the `asked` ones, and `later` ones that may follow.
 
-    `attempt` is the attempt whose hunks are asked for, None if whole attempts are. `champion` and `baseline` are
-    attempts' numbers.
+    `attempt` is the attempt from which hunks are requested; None if whole attempts are requested. `champion` and
+    `baseline` are attempts' numbers.
     """
 
     ledger: Ledger
@@ -53,7 +53,7 @@ class Pieces:
         return None if last is None or last.is_experiment else last
 
     def before_last(self) -> "Pieces":
-        """The same changes without the last, in the text before it."""
+        """The changes without the last one, with the text before the last one."""
         asked, later = (self.asked, self.later[:-1]) if self.later else (self.asked[:-1], ())
         return replace(self, candidate=self.every[-1].before, asked=asked, later=later, _texts={})
 
@@ -98,9 +98,9 @@ class Pieces:
 def companions(
     piece: Piece, others: Sequence[Piece], works: Callable[[tuple[Piece, ...]], bool]
 ) -> tuple[Piece, ...] | None:
-    """The `others` to take out with `piece` so that `works` is True; None if it is False even without all of them.
+    """The `others` to take out with `piece` so that `works` is True; None if taking out all does not suffice.
 
-    Returns the nearest change that suffices alone, otherwise a set from which none can be left out.
+    Returns the nearest change that suffices alone, otherwise a set in which every change is needed.
     """
     for other in others:
         if works((piece, other)):
@@ -119,7 +119,7 @@ def companions(
 
 
 def accepts(ledger: Ledger) -> Pieces:
-    """The changes of the text by accepted attempts since the baseline.
+    """The changes that accepted attempts have made to the text since the baseline.
 
     Raises RatchetError `no-champion`, `nothing-to-ablate`, and the errors of reading a kernel.
     """
@@ -168,7 +168,7 @@ def hunks(ledger: Ledger, number: int) -> Pieces:
 
 
 def _title_chain(ledger: Ledger) -> list[Attempt]:
-    """The accepted attempts that still hold a title, each the champion that the next one replaced, oldest first."""
+    """The accepted attempts up to the champion, oldest first; each was the champion that the next one replaced."""
     champion = ledger.champion()
     if champion is None:
         raise RatchetError(
@@ -179,7 +179,7 @@ def _title_chain(ledger: Ledger) -> list[Attempt]:
     chain = [champion]
     for attempt in champions.all_before(ledger.place, champion.number):
         replaced = chain[-1].champion
-        # An attempt that came with a merge and is no part of the champion has a number in between: it is skipped.
+        # A merged attempt that is no part of the champion has a number in between; it is skipped.
         if replaced is None or attempt.number <= replaced.attempt:
             chain.append(attempt)
     return chain[::-1]

@@ -19,10 +19,10 @@ _MOST_NAMED = 4
 
 
 def refuse_early(directory: Path, settings: Settings) -> None:
-    """Raises the errors of an attempt that cost little to find, before the problem is evaluated, which takes seconds.
+    """Raises the errors of an attempt that are quick to find, before the problem is evaluated for seconds.
 
-    They are `busy`, those of `git.require_committable`, `dirty-judge` for prepare.py, and those of constants that
-    kernel.py lacks.
+    They are `busy`, `dirty-judge` for prepare.py, the errors of `git.require_committable`, and those of unknown
+    constants.
     """
     ledger = Ledger.open(directory)
     if ledger.is_unfinished():
@@ -53,7 +53,7 @@ def _refuse_dirty(directory: Path, judge_files: Sequence[Path]) -> None:
     by_repository = _dirty_by_repository(directory, judge_files)
     dirty = tuple(dict.fromkeys(path for _, paths in by_repository for path in paths))
     if dirty:
-        # From any folder: the paths are relative to the top of their repository.
+        # `git -C` works from any folder; the paths are relative to the top of their repository.
         back = " and ".join(
             f"git -C {shlex.quote(str(root))} checkout HEAD -- "
             f"{shlex.join(paths) if len(paths) <= _MOST_NAMED else 'FILE'}"
@@ -91,7 +91,7 @@ def _dirty_by_repository(directory: Path, judge_files: Sequence[Path]) -> tuple[
     prepare = directory / "prepare.py"
     by_root: dict[Path, list[str]] = {}
     asked = [(git.open_repository(directory), [prepare])]
-    # An installed package lies in no repository; its bytes are still hashed into every record.
+    # A harness installed as a package lies in no repository; its bytes are still hashed into every record.
     home = git.find_repository(PACKAGE)
     if home is not None and judge_files:
         asked.append((home, [path for path in judge_files if path != prepare]))

@@ -80,7 +80,7 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
                 "no-cluster", f"expected CPUs in the cluster at {address}, got none: see `ray start --num-cpus`"
             )
         cluster = _Cluster(count)
-        # Ray reports dead workers on stdout, which belongs to JSON.
+        # Ray reports dead workers on stdout, where only JSON may appear.
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             yield Places(count=count, open=cluster.open, say=say)
             cluster.close()
@@ -89,7 +89,7 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
 
 
 def _reach(address: str) -> None:
-    """Raises RatchetError `no-cluster` if nothing listens there: Ray would try for ten minutes."""
+    """Raises RatchetError `no-cluster` if nothing listens at `address`; Ray itself would try for ten minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
@@ -99,7 +99,7 @@ def _reach(address: str) -> None:
 
 
 def _has_token() -> bool:
-    """True if this user has a token for clusters, which Ray uses only if it is told to."""
+    """True if this user has a token for clusters; Ray uses it only with RAY_AUTH_MODE=token."""
     if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
         return True
     with suppress(RuntimeError):
@@ -108,7 +108,7 @@ def _has_token() -> bool:
 
 
 class _Cluster:
-    """At most `count` actors. An actor stays for the next search, unless it refused; then it is not replaced."""
+    """At most `count` actors. An actor stays for the next search; one that refused is ended and not replaced."""
 
     def __init__(self, count: int) -> None:
         self._left = count

@@ -1,4 +1,4 @@
-"""Attempts that were refused because their program is known: remembered for `next` in a file of this working tree."""
+"""Attempts refused because their program was judged before; a file in this working tree keeps them for `next`."""
 
 import difflib
 
@@ -22,7 +22,7 @@ def keep(place: Place, refusal: Refusal) -> None:
 
 
 def refusals(place: Place, champion: int | None) -> tuple[Refusal, ...]:
-    """The refusals since `champion` holds the title, newest last."""
+    """The refusals that were made while `champion` was the champion, newest last."""
     return tuple(refusal for refusal in _read(place) if refusal.champion == champion)
 
 

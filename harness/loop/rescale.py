@@ -35,7 +35,7 @@ class RescaleResult:
 
 
 def rescale(contest: Contest, progress: Progress, say: Say, *, everything: bool = False) -> RescaleResult:
-    """Times the accepted attempts of a contest under today's timing key; `everything`: all that did not fail.
+    """Times the accepted attempts of a contest under today's timing key; with `everything`, all that did not fail.
 
     Kernels with a time under the key are not timed again; kernels that failed under it are tried once more. Effects:
     notes in experiments/ and, if there is a log, one commit on it. Raises RatchetError `busy`, `no-simulator` for a

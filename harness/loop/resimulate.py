@@ -1,4 +1,4 @@
-"""Tests a simulated gain under the simulator's uncertain constants: finds both programs' dumps, and runs them again."""
+"""Tests a simulated gain under the simulator's uncertain constants: simulates the dumps of both programs again."""
 
 import math
 import time
@@ -24,8 +24,8 @@ _STAGE = "uncertain constants"
 class Defender:
     """The champion: its evidence, its files, and the folders of `profile_data` that may hold its dumps.
 
-    Without dumps, `bench` compiles and simulates the champion, unchecked, into the first folder. `say` gets the reason
-    if this fails.
+    Without dumps, `bench` compiles and simulates the champion, unchecked, into the first of `works`. `say` gets the
+    reason if the new runs fail.
     """
 
     evidence: Evidence
@@ -71,7 +71,7 @@ def resimulated(evidence: Evidence, work: str, defender: Defender | None) -> tup
 def _run(
     champion: Path, candidate: Path, contest: Contest, policy: Policy, ours: Evidence, theirs: Evidence
 ) -> tuple[Resimulation, ...] | Failure:
-    """The runs of both programs; for a suite, put together from those of the members whose programs differ."""
+    """The runs of both programs; for a suite, combined from the runs of the members with different programs."""
     runs_of: dict[str, tuple[Resimulation, ...]] = {}
     for (name, new), (_, old) in members.pairs(ours, theirs):
         if name and members.is_same_program(new, old):

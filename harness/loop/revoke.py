@@ -85,7 +85,7 @@ class _RecheckResult:
 
 
 class _SameProgramError(Exception):
-    """The kernel that was just traced has the program of an attempt that failed a moment ago."""
+    """The kernel that was just traced has the program of an attempt that failed earlier in this revoke."""
 
     def __init__(self, other: RejudgedAttempt) -> None:
         super().__init__()
@@ -104,11 +104,12 @@ def revoke(
 ) -> RevokeResult:
     """Judges the champion again under the present judge, and takes its title if it fails.
 
-    The title then goes to the latest accepted attempt that passes. All of it is recorded as one attempt of kind
-    `revoke`, whose commit on the branch holds the new holder's kernel.py. If none passes, the commit holds kernel.py as
-    it is, and the contest has no champion. If the champion passes, nothing is recorded. `draws` are inputs on which a
-    champion failed: every attempt is checked on them, and on those on which later attempts with the champion's
-    kernel.py failed. In the working tree, the champion's kernel.py becomes the new holder's; any other kernel.py stays.
+    The title then goes to the latest accepted attempt that passes. The revoke is recorded as one attempt of kind
+    `revoke`; its commit on the branch has the new holder's kernel.py. If no attempt passes, the commit leaves kernel.py
+    unchanged, and the contest has no champion. If the champion passes, nothing is recorded.
+    `draws` are inputs on which a champion failed. Every attempt is checked on them, and on the inputs on which later
+    attempts with the champion's kernel.py failed. In the working tree, kernel.py is replaced by the new holder's only
+    if it is the champion's.
 
     Raises RatchetError `no-champion`, `kernel-changed` (an ordinary commit changed kernel.py), `undecided` (a failure
     that may be the machine's, without `force`), and the errors of an attempt that cannot be recorded; files are then as
@@ -213,7 +214,7 @@ def _next_holder(
 ) -> _RecheckResult | None:
     """The latest accepted attempt before `champion` that passes; None if there is none.
 
-    Adds the accepted attempts between both, which fail, to `rejudged_attempts`, and then the new holder.
+    Adds the failing accepted attempts in between to `rejudged_attempts`, and then the new holder.
     """
     for before in champions.all_before(recheck.ledger.place, champion.number):
         same = next(
@@ -328,7 +329,7 @@ def record(ledger: Ledger, attempt: Attempt, candidate: Candidate, purpose: str)
 
     The caller holds the lock. kernel.py in the working tree is replaced by `candidate`'s if it is the kernel.py of the
     champion that loses its title. Raises the errors of recording an attempt; files are then as before, or the next
-    command finishes the work, which it calls `purpose`.
+    command finishes the work. `purpose` names the work in messages.
     """
     original = ledger.candidate_here()
     messages: tuple[str, ...] = ()

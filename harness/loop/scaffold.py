@@ -44,7 +44,7 @@ def starts() -> tuple[str, ...]:
 
 
 def siblings(like: str) -> tuple[str, ...]:
-    """The other templates that state their problem by the same prepare.py, with other constants."""
+    """The other templates with the same prepare.py as `like`, in which only constants differ."""
     sources = _sources("prepare.py")
     return tuple(sorted(name for name, path in sources.items() if path == sources[like] and name != like))
 
@@ -87,8 +87,8 @@ def scaffold(
 ) -> tuple[Path, ...]:
     """Writes a new contest into `directory` and returns its files; `settings` rewrite its constants.
 
-    The constants are those of prepare.py, of kernel.py, or of both under one name. Without `own_kernel`, kernel.py is
-    to be replaced, and constants that prepare.py lacks are left for the replacement.
+    The constants are those of prepare.py, of kernel.py, or of both under one name. Without `own_kernel`, kernel.py will
+    be replaced, so only constants of prepare.py are set.
 
     If anything is raised, nothing is written. Raises RatchetError `exists` if one of the files exists,
     `unknown-template` if there is no template `like`, `unknown-constant`.

@@ -45,7 +45,7 @@ _MOST_TRIES = 8
 class Request:
     """One candidate to screen.
 
-    `checked`: its checks run too, because on a CPU the latency comes from them. `prepare` is the text of the contest's
+    `checked`: the candidate's checks run too; on a CPU they give the latency. `prepare` is the text of the contest's
     prepare.py. A place whose key differs from `key` refuses the request.
     """
 
@@ -184,7 +184,7 @@ class _Queue:
             list(ending.map(lambda place: place.close(is_interrupted=True), left))
 
     def _next(self) -> Candidate | None:
-        """The next candidate, None at the end; waits for those being screened, which may have to be screened again."""
+        """The next candidate, None at the end; waits while others are screened, because one may need another try."""
         with self._change:
             while not self._is_over:
                 candidate = self._returned.pop() if self._returned else None if self._is_asked_out else self._ask()

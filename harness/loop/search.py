@@ -45,7 +45,7 @@ def study_name(contest: Contest, grid: Grid) -> str:
 
     The values that the constants of the grid have in kernel.py do not count.
 
-    For a device the name is new each time, because times of different hours are not comparable. Raises RatchetError
+    On a device each study has a new name, because times of different hours are not comparable. Raises RatchetError
     `unknown-constant` if kernel.py lacks one of the constants.
     """
     settings = tuple((name, values[0]) for name, values in grid)
@@ -91,8 +91,8 @@ class Study:
     - Results go into a journal at `path`. A study of the same `name` is continued: known settings are not asked for
       again, except the fastest, which come first, so that one of them can be judged. Then comes `first`.
 
-    Raises RatchetError `no-optuna` if Optuna is not installed, `bad-journal` if the file cannot be read, and, as
-    `ask`, `tell` and `forget` do, the errors of files.refusals_in_words if the journal cannot be written.
+    Raises RatchetError `no-optuna` if Optuna is not installed, `bad-journal` if the file cannot be read. Like `ask`,
+    `tell` and `forget`, raises the errors of files.refusals_in_words if the journal cannot be written.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Study:
         return None if left is None else self._drawn(left)
 
     def _drawn(self, settings: Settings) -> Settings:
-        """These settings, for which the study has begun a trial."""
+        """Begins a trial of `settings` in the study, and returns them."""
         places = {name: values.index(value) for (name, values), (_, value) in zip(self._grid, settings, strict=True)}
         with self._writing():
             self._study.enqueue_trial(places)
@@ -179,7 +179,7 @@ class Study:
 
     def _begun(self, settings: Settings, trial: "optuna.Trial") -> Settings:
         self._asked[settings] = trial
-        # Known settings are asked for again without being counted: they may have been counted before.
+        # With `in_all`, known settings that are asked for again are not counted a second time.
         self._left -= not (self._in_all and settings in self._seconds_of)
         return settings
 
@@ -210,8 +210,8 @@ class Study:
         return self._random.choice(left) if left else None
 
 
-# A search gives the next settings and receives their results, for one caller at a time: at most `total` settings. Its
-# `earlier` has the settings with a latency from the search that it continues, in the order of asking.
+# A search gives at most `total` settings and receives their results; it serves one caller at a time. Its `earlier` has
+# the settings with a latency from the search that it continues, in the order of asking.
 Search = WholeGrid | Study
 
 

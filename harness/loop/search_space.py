@@ -24,8 +24,8 @@ _MOST_VALUES = 4096
 def space(texts: Sequence[str]) -> Grid:
     """The names in `("BQ=512,1024", "BKV=128..2048:pow2", "T=8..64:8")` with their values, in order.
 
-    A range includes both ends if its steps reach them: `:pow2` are the powers of two within, `:8` every eighth number
-    from the first. Raises UsageError `bad-setting` or `bad-grid`.
+    A range includes both ends if its steps reach them: `:pow2` gives the powers of two in the range, `:8` every
+    eighth number from the first. Raises UsageError `bad-setting` or `bad-grid`.
     """
     grid: dict[str, tuple[str, ...]] = {}
     for text in texts:

@@ -28,11 +28,12 @@ from harness.records.titles import is_check, taken_back, titles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchInputs:
-    """The inputs of a search state: all rows, oldest first, and the candidates to look into, by attempt.
+    """The inputs of a search state: all rows, oldest first, and the candidates of attempts, by number.
 
-    `candidate` is the one in the working tree, `report` the champion's (without a champion, the last attempt's),
-    `screened` the settings that sweeps have screened, each with the attempt of its sweep, `timed` the times of sets of
-    constants in attempts and sweeps.
+    - `candidate` is the candidate in the working tree.
+    - `report` is the champion's report; without a champion, the last attempt's.
+    - `screened` are the settings that sweeps have screened, each with the attempt of its sweep.
+    - `timed` are the times of sets of constants in attempts and sweeps.
     """
 
     contest: str
@@ -64,7 +65,7 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
     past = every[-(limit or len(every)) :]
     since = since_win(seen.rows)
     champion = seen.candidates.get(seen.champion.number, seen.candidate) if seen.champion else seen.candidate
-    # The hint on a plateau is left out: the advice below says it, from a count of its own.
+    # The hint on a plateau is left out: the advice below counts the attempts itself.
     advice = [hint for hint in seen.advice if hint.rule != "plateau"]
     hints, left_out = untried(advice, champion, seen.candidates, seen.screened, seen.timed)
     kinds = _by_kind(past)
@@ -93,9 +94,9 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
 
 
 def put_refused_last(hints: Sequence[Hint], refused: Sequence[Refusal]) -> tuple[Hint, ...]:
-    """The hints, those last on whose lines a change led to a schedule that was judged before; they say so.
+    """The hints; a hint comes last, with a remark, if a change of its lines gave a schedule that was judged before.
 
-    The change need not have been the one that the hint means, so the hint is not left out.
+    That change may differ from the one that the hint suggests, so the hint is not left out.
     """
     first, last = [], []
     for hint in hints:
@@ -138,7 +139,7 @@ def revoked_by(rows: Sequence[Row], number: int) -> str:
 
 
 def title_row(rows: Sequence[Row], champion: int | None) -> Row | None:
-    """The champion's row, with the newer figures of the revoke that gave it the title, if one did."""
+    """The champion's row; if a revoke gave it the title, with the newer figures of that revoke."""
     row_ = next((row for row in rows if row.number == champion), None)
     revoke = next((row for row in reversed(rows) if row.holder is not None and row.holder == champion), None)
     if row_ is None or revoke is None or revoke.is_on_branch is False:
@@ -194,7 +195,7 @@ def _past_attempts(seen: SearchInputs) -> tuple[PastAttempt, ...]:
     champion: int | None = None
     for row, how in zip(seen.rows, taken_back(seen.rows), strict=True):
         if not is_attempt(row):
-            # Later attempts are compared with its kernel.py, the champion's text from here on.
+            # From here on, this row's kernel.py is the champion's, with which later attempts are compared.
             if row.is_on_branch is not False and (row.outcome == "accept" or row.kind == "revoke"):
                 champion = row.number if row.outcome == "accept" else None
             continue

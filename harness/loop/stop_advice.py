@@ -1,6 +1,6 @@
-"""The advice to go on, to change the kind of idea, or to stop: by the gap to the floor and the attempts without a win.
+"""Advises to go on, to change the kind of idea, or to stop, from the gap to the floor and the attempts without a win.
 
-`next` prints it. A rule that looks at the same attempts, for `diagnose`, stands in advice/rules/stopping.py.
+`next` prints the advice. advice/rules/stopping.py has a rule on the same attempts for `diagnose`.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from harness.records.search_state import Advice, Floor, PastAttempt, SearchChamp
 from harness.units import percent, quantity, seconds
 
 # The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more than
-# multiply reaches less: closer to the floor, no change of kernel.py has been seen to gain anything.
+# multiply reaches less. Closer to the floor, no change of kernel.py that we observed gained anything.
 FLOOR_REACHED = 0.08
 # After five attempts without a win the advice is to change the kind of idea, after ten to stop.
 SAME_IDEA_ATTEMPTS, PLATEAU_ATTEMPTS = 5, 10

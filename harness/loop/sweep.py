@@ -1,12 +1,12 @@
 """Screens a grid of settings of kernel.py cheaply, then judges the best as one attempt, whose record names the grid.
 
-Screening compiles each setting and takes its simulated latency, on all cores; it skips the check of the results, which
-is most of a judgement's time. On a chip without a simulator the device itself times one setting at a time. Screened
+Screening compiles and simulates each setting, on all cores; it skips the checks of results, which take most of a
+judgement's time. On a chip without a simulator the device itself times one setting at a time. Screened
 latencies only choose a setting: the chosen setting is judged like any other candidate, and on a device by a paired
-benchmark of fresh samples. So noise gets only the chance of one attempt, however many settings are screened
-(benchmarks/FALSE_ACCEPTS.md). A simulated time has no noise, but its model has an error, and the fastest of many
-settings is likely to be one whose error is in its favour: the more programs were looked at, the larger the gain that
-the verdict requires (`judge/verdict/compare_simulated.py`).
+benchmark of fresh samples. So noise can mislead only this one attempt, however many settings are screened
+(benchmarks/FALSE_ACCEPTS.md). A simulated time has no noise, but its model has an error, which probably favours the
+fastest of many settings. So the verdict requires a larger gain, the more programs were looked at
+(`judge/verdict/compare_simulated.py`).
 """
 
 import time
@@ -57,7 +57,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
     If the best fails its checks, the next best is judged in its place, as long as its screened time is below the
     champion's; the record of this attempt names each setting that failed. If all fail, the attempt records the best.
 
-    kernel.py is not written while settings are screened, and forbidden changes are watched for. Raises the errors of an
+    While settings are screened, kernel.py is not written, and forbidden changes are detected. Raises the errors of an
     attempt, and RatchetError `unknown-constant` before anything is screened, `tampered` if a candidate changed files
     that are not its own.
     """
@@ -154,8 +154,8 @@ class _Champion:
 
 
 NO_CHAMPION = (
-    "there is no champion, so the best setting becomes the first one, and `results` shows no gain over kernel.py as it "
-    'stands: to keep its time, stop this search and make the first attempt: "experiment: baseline"'
+    "there is no champion: the best setting becomes the first champion, and `results` shows no gain over the present "
+    'kernel.py. To record the time of kernel.py, stop this search and make the first attempt: "experiment: baseline"'
 )
 
 
@@ -277,7 +277,7 @@ def _as_value(settings: tuple[Setting, ...], evidence: Evidence, champion: _Cham
 
 
 def _losses(evidence: Evidence, champion_seconds: Mapping[str, float | None]) -> str:
-    """A sentence on the members of a suite that lose more than they may against these times; "" if there are none."""
+    """A sentence on the members of a suite that lose more than allowed against these times; "" if there are none."""
     pairs = (
         MemberTimes(
             name=member.name,

@@ -18,8 +18,8 @@ from harness.records import Policy, Verdict
 def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
     """Puts the kernel.py of attempt `number` into the working tree and returns messages; the index stays as it is.
 
-    Raises RatchetError `unknown-attempt`, `no-kernel`, or, unless `force`, `unsaved-kernel` if a file would be
-    overwritten whose text is nowhere else: a kernel.py that neither HEAD nor an attempt has, or a helper unlike HEAD's.
+    Raises RatchetError `unknown-attempt`, `no-kernel` and, without `force`, `unsaved-kernel` if a text would be lost:
+    that of a kernel.py that neither HEAD nor an attempt has, or of a helper that differs from HEAD's.
     """
     with ledger.lock(f"checkout {number}"):
         messages = ledger.recover()

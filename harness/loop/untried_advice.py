@@ -33,7 +33,7 @@ def untried(
     screened: Sequence[tuple[int, Settings]],
     timed: Sequence[TimedSettings] = (),
 ) -> tuple[tuple[Hint, ...], tuple[str, ...]]:
-    """The hints on `candidate` without those whose every edit was tried in it, and a sentence on each hint left out.
+    """The hints on `candidate`, except those with all edits tried in it, and a sentence on each hint left out.
 
     `others` are the attempts' candidates. `screened` are the settings that sweeps tried, each with the attempt of its
     sweep. Edits that were slower in a kernel with another body, by `timed`, are marked and not left out.
@@ -59,7 +59,7 @@ def untried(
 
 
 def _losses(edit: Edit, candidate: Candidate, timed: Sequence[TimedSettings]) -> tuple[tuple[str, str], ...]:
-    """The newest record in which each of the edit's constants took more time, with `BR=256 (1.1% more time)`; or ().
+    """The newest record with more time for each of the edit's constants, and `BR=256 (1.1% more time)`; else ().
 
     A record counts if it has a time with the present value and a time with the new one, all other constants the same,
     and if the constants that its kernel shares with `candidate` have the present values.
@@ -76,7 +76,7 @@ def _losses(edit: Edit, candidate: Candidate, timed: Sequence[TimedSettings]) ->
 
 
 def _time_ratio(record: TimedSettings, present: Mapping[str, str], name: str, new: str) -> float | None:
-    """The least new over old time in `record` if only `name` changes, from its present value to `new`; else None."""
+    """The least ratio of new to old time in `record` if only `name` changes, from its present value to `new`."""
     shared = {
         frozenset(constants.items()): seconds
         for constants, seconds in record.times

@@ -105,7 +105,7 @@ def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progre
 def _took(evidence: Evidence, folder: Path, chip: str) -> tuple[str, str]:
     """The time in words, with the reason for an unknown one, and the words for what to do before the first attempt.
 
-    Without a latency the baseline passes no verdict. `folder` has the dumps of `evidence`.
+    Without a latency, a baseline cannot be accepted. `folder` has the dumps of `evidence`.
     """
     latency = evidence.latency
     if latency is not None and latency.seconds is not None:

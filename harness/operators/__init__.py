@@ -1,4 +1,4 @@
-"""The operations that contests are about, and the rules for a correct answer, which no kernel can change.
+"""The operations of contests, and the rules for a correct answer, which no kernel can change.
 
 An operator is loaded on demand, so that a contest depends on its own operator and on no other. A new operator is a
 folder, or a file in one of the folders here: docs/ADD_AN_OPERATOR.md.

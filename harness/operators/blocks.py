@@ -16,7 +16,7 @@ Kind = TypeVar("Kind")
 # powers of two that kernels choose.
 BLOCK = 128
 # The shortest block. A change to a shorter block might move no output: one in 80 numbers of eight bits is zero, and
-# only three of eight rows of attention's composite weigh all keys alike.
+# only three of eight rows of attention's composite weigh all keys equally.
 _LEAST = 8
 # The shortest length of reduced shapes: two of the smallest blocks.
 SHORTEST = 2 * BLOCK
@@ -27,7 +27,7 @@ def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
 
     The group is cut into equal spans. Each gives a random row, and the first and last row of the block of 128 that
     contains that row. There are as many spans as blocks, or fewer, so that a group has about `budget` rows. If `length`
-    is at most `budget`, these are all rows.
+    is at most `budget`, all rows are taken.
     """
     if length <= budget:
         return np.arange(groups * length)

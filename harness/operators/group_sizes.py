@@ -25,8 +25,8 @@ def balanced(rows: int, groups: int) -> Sizes:
 def skewed(rows: int, groups: int) -> Sizes:
     """Sizes like those of an unbalanced router: the group of rank i is 1/i times as probable as the largest.
 
-    The order is mixed. If there are three groups or more, one is empty. Of 8 groups, the largest has 39 % of the rows.
-    Equal arguments give equal sizes.
+    The order of groups is random. If there are three groups or more, one is empty. Of 8 groups, the largest has 39 % of
+    the rows. Equal arguments give equal sizes.
     """
     random = np.random.default_rng((rows, groups, 1))
     shares = 1 / np.arange(1.0, groups + 1)

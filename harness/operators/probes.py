@@ -28,7 +28,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Some elements of the outputs, seen as `[rows, columns]`, several outputs side by side."""
+    """Some elements of the outputs as `[rows, columns]`, with several outputs side by side."""
 
     rows: range
     columns: range
@@ -59,7 +59,7 @@ def probe(
 
 
 def parts_of_rows(rows: range, columns: range, count: int) -> Iterator[Part]:
-    """Yields parts for these rows of an output, of which `count` rows stand side by side in a row of all outputs.
+    """Yields parts for these rows of an output, which has `count` rows side by side in each row of all outputs.
 
     `columns` are the columns of the first of these rows. The rows at each place make one part.
     """

@@ -83,13 +83,13 @@ class Recipes:
 
 
 class Borrowed:
-    """The Space of another problem: its recipes give the values, and this problem's families the sizes and tables."""
+    """The Space of another problem: its recipes give the values; this problem's families give the sizes and tables."""
 
     __slots__ = ()
 
     @property
     def lender(self) -> Any:
-        """The problem whose recipes these are."""
+        """The problem that provides the recipes."""
         raise NotImplementedError
 
     def recipe(self, family: str, seed: int) -> str:

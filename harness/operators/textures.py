@@ -43,7 +43,7 @@ class Texture:
     - Rows and columns are e^(-spread u) times as large, u uniform in [0, 1).
     - Each row and column has its own mean of up to `offset`.
     - `channels` of the columns are `channel_factor` times as large.
-    - `spikes` random elements of each row are `spike`; no column gets a second spike before each has one.
+    - `spikes` random elements of each row are `spike`; no column gets a second spike before every column has one.
     - The fraction `zeros` of the elements is zero, and so are fractions of whole rows and columns, except in a vector.
     """
 
@@ -164,7 +164,7 @@ def _scale(values: NDArray[np.float32], factors: NDArray[np.float32] | np.float3
 
 
 def spike(rows: NDArray[Any], count: int, size: float, random: np.random.Generator) -> None:
-    """Writes +/-`size` to `count` places of each row; no column gets a second spike before each has one."""
+    """Writes +/-`size` to `count` places of each row; no column gets a second spike before every column has one."""
     total = len(rows) * count
     if not total:
         return

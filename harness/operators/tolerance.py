@@ -26,7 +26,7 @@ from harness.records import Array, Check, Failure, Mode
 # the errors of an honest candidate are about normal, with a deviation of at most one.
 # tests/operators/test_attention_tolerance.py compares honest variants and planted bugs with both factors.
 #
-# The worst of N normal elements is near sqrt(2 ln N): 4.6 in one check, 6.7 among the billions of elements of a night.
+# The worst of N normal elements is near sqrt(2 ln N): 4.6 in one check, 6.7 among the billions checked in a night.
 # The factor is 1.5 times as large, because a whole row may share a rounding (measured: up to 6.6). If a kernel leaves
 # out any of the contest's 128 blocks, some element moves by 50 or more.
 WORST_FACTOR = 10.0
@@ -69,7 +69,7 @@ class Scaling(Protocol):
     """
 
     def factors(self) -> dict[str, Literal[0, 1]]:
-        """The axis along which each factor is the same, by its name: 0 for factors of columns, 1 for those of rows."""
+        """The axis along which each named factor is constant: 0 if it scales columns, 1 if it scales rows."""
 
 
 @runtime_checkable
@@ -360,7 +360,7 @@ class _Forbidden:
 
 
 def _roundings(problem: Problem, inputs: Sequence[Values], rows: Rows, output_errors: Errors) -> Iterator[_Forbidden]:
-    """The roundings of a Forbidding problem, each with the part of the kernel's error that lies along its error."""
+    """The roundings of a Forbidding problem, each with the kernel's error along the error of this rounding."""
     for name, alone in problem.forbidden(inputs, rows).items() if isinstance(problem, Forbidding) else ():
         along = alone / output_errors.deviation
         size = float(np.square(along).sum())

@@ -26,7 +26,7 @@ _MEMORY_BYTES = 8 << 30
 
 
 class Confined:
-    """A problem whose class is loaded in confined children alone; the methods here return a child's answers.
+    """A problem with a class that only confined children load; the methods here return a child's answers.
 
     Methods that need arrays work in the children alone; here they raise RuntimeError.
     """

@@ -29,7 +29,7 @@ _MOST_ENTRIES = 1 << 22
 
 
 class _NotDataError(Exception):
-    """A prepare.py that is not read as data: it holds something not understood, or exceeds a limit."""
+    """A prepare.py that is not read as data: it has code that is not understood, or exceeds a limit."""
 
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {

@@ -15,7 +15,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedShape:
-    """One shape of a problem: its statement, and the statement of its second shape."""
+    """The statement of a small shape, and that of its second shape, if any."""
 
     statement: Statement
     second: Statement | None = None
@@ -23,7 +23,7 @@ class StatedShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One problem: its statement, and its answers to a judgement's questions that need no arrays.
+    """One problem: its statement, and its answers to those questions of a judgement that need no arrays.
 
     `pickled` is the problem itself, which only confined children unpickle. `is_own`: the problem's class is defined in
     prepare.py. `has_space`: the problem has recipes of inputs, among which `attack` searches.

@@ -51,7 +51,7 @@ class DescribedDevice:
         return self.chip.cores
 
     def memory_stats(self) -> dict[str, int]:
-        """The size of the chip's memory in bytes, reported as wholly unused."""
+        """The size of the chip's memory in bytes, all of it reported as unused."""
         return {"bytes_limit": int(self.chip.hbm_bytes), "bytes_in_use": 0, "peak_bytes_in_use": 0}
 
     def __getattr__(self, name: str) -> Any:

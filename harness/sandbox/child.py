@@ -33,7 +33,7 @@ _OUTPUT_LIMIT = 16 << 20
 _NONCE_DIGITS = 32
 # Messages show paths below this folder as relative paths.
 _TOP = Path(harness.__file__).parent.parent
-# Such a child may read installed files, and read and write its own folder.
+# A child with this confinement may read installed files, and read and write its own folder.
 _NOTHING_ELSE = Confinement()
 # Replies are records of a few KB; the reply to a trace has about 1.5 KB for each Pallas call.
 _REPLY_LIMIT = 1 << 20

@@ -90,7 +90,7 @@ def warnings(is_confined: bool) -> tuple[str, ...]:
 
 
 def confine(confinement: Confinement) -> None:
-    """Confines this process for good, as far as the Linux kernel can. Call it while the process has only one thread.
+    """Confines this process permanently, as far as the Linux kernel can. Call it while the process has one thread.
 
     Raises OSError if the kernel has a layer and refuses to apply it.
     """

@@ -17,8 +17,8 @@ from harness.hardware import Chip
 from harness.records import Environment
 from harness.sandbox import tracing_flags
 
-# The only variables of the caller's environment that a child gets: places of programs and libraries, and forms of dates
-# and letters. It gets no settings that change the program, its compilation or its run, and no keys, passwords or names.
+# The only variables of the caller's environment that a child gets: paths of programs and libraries, locale and time
+# zone. No setting among them changes the program, its compilation or its run, and none is a key, password or name.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 
@@ -219,7 +219,7 @@ def measuring(device: str) -> dict[str, str]:
         return on_cpu()
     kept = base()
     if device == "cuda":
-        # The variables select a GPU and CUDA's folder. JAX takes memory as needed, instead of most of it at once.
+        # These variables select a GPU and CUDA's folder. JAX takes memory as needed, instead of most of it at once.
         of_gpu = {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "NVIDIA_"))}
         return {**kept, **of_gpu, "JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     del kept["TPU_SKIP_MDS_QUERY"]

@@ -51,8 +51,8 @@ def adopting_orphans() -> Iterator[None]:
 def below(leaders: Collection[int]) -> tuple[Process, ...]:
     """All living processes of the children with these session leaders, and escaped processes; () without /proc.
 
-    A process belongs to a leader by session or by descent. A process that left both was adopted by this process, but is
-    not in its session, unlike a command that this process runs.
+    A process belongs to a leader by session or by descent. An escaped process was adopted by this process, but is in
+    another session. Commands that this process runs are in its own session.
     """
     rows: dict[int, tuple[str, int, int, int, int]] = {}
     page = os.sysconf("SC_PAGE_SIZE")

@@ -52,8 +52,8 @@ def trace(
 def device_seconds(folder: Path) -> tuple[float, ...]:
     """The device time of each profiled call, in order; empty if the profile shows no device.
 
-    On a TPU these are the durations of the module executions of the first device. On a GPU each time lasts from the
-    start of a call's first kernel to the end of its last, and there are none if a call shows no kernels.
+    On a TPU these are the durations of the module executions of the first device. On a GPU a time lasts from the
+    start of a call's first kernel to the end of its last. No times are returned if a call shows no kernels.
     """
     for path in sorted(folder.glob("*.xplane.pb")):
         profile = ProfileData.from_file(str(path))

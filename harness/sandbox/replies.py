@@ -1,4 +1,4 @@
-"""The border that every reply of a child crosses: its texts are cut and cleaned before anybody reads them.
+"""Cuts and cleans all texts in the reply of a child, before anybody reads them.
 
 A child that runs kernel.py can send anything: the text of an exception may be the contents of a file, an escape
 sequence, or a megabyte long. Reports, records, pages and other programs read these texts.

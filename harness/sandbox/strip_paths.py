@@ -51,7 +51,7 @@ def relative(text: str, folders: tuple[Path, ...]) -> str:
 
 
 def one_line(text: str, characters: int = MESSAGE_CHARACTERS) -> str:
-    """`text` in one line of at most `characters` harmless characters; a mark stands where text is left out."""
+    """`text` in one line of at most `characters` harmless characters; a mark replaces text that is left out."""
     return _cut(" ".join(harmless(text).split()), characters)
 
 

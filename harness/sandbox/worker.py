@@ -25,7 +25,7 @@ from harness.sandbox.messages import FAILURE, VALUE, Rejected, Request, descript
 from harness.tracebacks import PREPARE, place_in_prepare
 
 HEADER = struct.Struct("!Q")
-# PR_SET_PDEATHSIG of prctl(2): the kernel ends this child when its parent dies, however it dies.
+# PR_SET_PDEATHSIG of prctl(2): the kernel ends this child when its parent dies for any reason.
 _PR_SET_PDEATHSIG = 1
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 # The errors that Python raises for wrong shapes, types and names.

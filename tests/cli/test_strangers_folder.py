@@ -78,7 +78,7 @@ def test_a_contest_that_is_laid_out_as_a_git_directory_is_refused(
     monkeypatch.chdir(tmp_path / "clone" / "contest")
     for verb in ("status", "results", "fsck", "next", "report", "show"):
         assert main([verb, *(["1"] if verb == "show" else [])]) == 4
-        assert "is itself laid out as a git directory" in capsys.readouterr().err
+        assert "is laid out as a git directory" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists()
 
 

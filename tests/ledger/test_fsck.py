@@ -279,7 +279,7 @@ def test_two_clones_that_numbered_apart(contest: Path) -> None:
     git(clone, "fetch", "-q", "origin", f"{LOG}:refs/remotes/origin/ratchet/root/log")
     (finding,) = audit(Ledger.open(clone)).findings
     assert (finding.kind, finding.where) == ("numbered-apart", "refs/remotes/origin/ratchet/root/log")
-    # The advised remedy, applied in the clone that gives way.
+    # The advised remedy, applied in the clone whose log is replaced.
     git(clone, "update-ref", "refs/ratchet/root/apart", LOG)
     git(clone, "fetch", "-q", "origin", f"+{LOG}:{LOG}")
     shutil.copy(contest / "experiments/0005-bq-32.json", clone / "experiments")

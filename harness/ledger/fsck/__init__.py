@@ -13,8 +13,8 @@ def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = No
     """Every disagreement between log, branch, experiments/ and the ratchet's own state, with its remedy.
 
     Every verdict and time that does not follow from its record is a finding too. With `signed_by` (the `who` of
-    `signatures.unsigned`), so is everything that those signers did not sign. `present` is the key of evidence taken
-    now, None if it is not known.
+    `signatures.unsigned`), everything that those signers did not sign is also a finding. `present` is the key of new
+    evidence, None if it is not known.
     """
     place = ledger.place
     findings: list[Finding] = []

@@ -65,7 +65,7 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
 
 
 def filed(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
-    """The attempts in experiments/ and attempts.jsonl: of the working tree, and of HEAD if that differs."""
+    """The attempts in experiments/ and attempts.jsonl: in the working tree and, if different, at HEAD."""
     lines = _packed(place, findings)
     # If a packed attempt has a file too, a killed `pack` left it, or only the working tree's copy has been removed.
     return [
@@ -99,7 +99,7 @@ def _packed(place: Place, findings: list[Finding]) -> dict[str, HeldAttempt]:
 
 
 def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
-    """The attempts in experiments/: of the working tree, and of HEAD if that differs."""
+    """The attempts in experiments/: in the working tree and, if different, at HEAD."""
     records = []
     committed = history.committed_names(place)
     blobs = git.readable_blobs(place.repository, [entry.blob for entry in committed.values()])
@@ -136,7 +136,7 @@ def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
 
 
 def _is_as_at_head(place: Place, path: str, here: bytes | None, at_head: bytes | None, blob: str) -> bool:
-    """True if the working tree's file equals HEAD's, the `blob`, apart from line endings and filters."""
+    """True if the working tree's file equals HEAD's (`blob`), apart from line endings and filters."""
     if here is None or at_head is None:
         return False
     return here == at_head or git.hash_of(place.repository, here, path) == blob
@@ -155,7 +155,7 @@ def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[s
                     kept.add(encode_row(messages.row_of(commit.message, ref)))
                 except RecordError:
                     continue
-            notes.append(f"{ref} keeps a log that gave way to {place.log_ref}")
+            notes.append(f"{ref} keeps a log that {place.log_ref} has replaced")
         elif git.is_ancestor(place.repository, ref, place.log_ref):
             continue
         elif git.is_ancestor(place.repository, place.log_ref, ref):
@@ -193,7 +193,7 @@ def fetch(place: Place) -> str:
 def choose(place: Place) -> str:
     kept = f"refs/ratchet/{place.name}/apart"
     return (
-        "git cannot merge two logs: choose the log to share. In the clone whose log gives way, "
+        "git cannot merge two logs: choose the log to share. In the clone whose log is replaced, "
         f"`git update-ref {kept} {place.log_ref}` keeps that log and "
         f"`git fetch REMOTE +{place.log_ref}:{place.log_ref}` takes the shared log. "
         "Nothing is lost: `results` shows both logs, and you can run any of their attempts again"
@@ -201,5 +201,5 @@ def choose(place: Place) -> str:
 
 
 def finding(kind: str, where: str, what: str, remedy: str) -> Finding:
-    """The finding `kind` at `where`: `what` is wrong, and the `remedy`."""
+    """A finding of `kind` at `where`, with the fault (`what`) and its `remedy`."""
     return Finding(kind=kind, where=where, what=what, remedy=remedy)

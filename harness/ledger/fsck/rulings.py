@@ -42,7 +42,7 @@ class _Book:
 def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list[str]) -> Iterator[Finding]:
     """Findings for each verdict that does not follow from its record, and each latency that its evidence contradicts.
 
-    `present` is the key of evidence taken now, if known. A verdict by the judge of `present` must match in full; a
+    `present` is the key of new evidence, if known. A verdict by the judge of `present` must match in full; a
     verdict by another judge must match in outcome and time ratio. If a champion's evidence is not here, a note says so
     and the verdict is not checked.
     """
@@ -61,7 +61,7 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
         opponents = _opponents(record.attempt, book)
         if not opponents:
             notes.append(
-                f"{record.where}: not ruled again, because the evidence of its champion (attempt "
+                f"{record.where}: verdict not derived again, because the evidence of its champion (attempt "
                 f"{record.attempt.champion.attempt if record.attempt.champion else 'none'}) is not here"
             )
             continue
@@ -73,7 +73,7 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
     if early:
         notes.append(
             f"accepts older than the rule that a gain must hold under changed constants of the simulator: {early}; "
-            "they were ruled again without that rule"
+            "their verdicts were derived again without that rule"
         )
 
 
@@ -211,7 +211,7 @@ def _objection(
         if is_early and opponent and decision.is_simulated_gain(attempt.evidence, opponent, attempt.policy, on):
             ruled = replace(ruled, outcome="accept")
     except NOT_COMPUTED as error:
-        return "verdict", f"cannot be ruled again: {error}"
+        return "verdict", f"has a verdict that cannot be derived again: {error}"
     complaint = f"is recorded as {recorded.outcome}, its evidence gives {ruled.outcome}: {'; '.join(ruled.reasons[:2])}"
     if ruled.outcome != recorded.outcome:
         is_impossible = ruled.failure is not None and ruled.failure.kind == "impossible"

@@ -67,8 +67,8 @@ def open_repository(path: Path) -> Repo:
         # A commit may hold the files of a git directory, whose configuration names programs for git to run.
         raise RatchetError(
             "bare-repository",
-            f"{repository.git_dir} is itself laid out as a git directory, which no working tree is. Name another "
-            "folder with -C: if this folder came with a clone, its configuration could run any program",
+            f"{repository.git_dir} is laid out as a git directory, so it is no working tree. Name another folder "
+            "with -C: if this folder came with a clone, its configuration could run any program",
         )
     top = str(repository.working_tree_dir)
     overrides = environment_here(str(repository.git_dir), _common_directory(str(repository.git_dir)), top)
@@ -333,7 +333,7 @@ def tracked_paths(repository: Repo, folders: Sequence[str]) -> tuple[str, ...]:
 def last_commit_of(repository: Repo, path: str, text: str = "") -> str | None:
     """The newest commit in HEAD's history that added or changed the file at `path`, or None; removals do not count.
 
-    With a text, the newest commit that changed how often the file contains that text.
+    With `text`, the newest commit that changed the number of times that the file contains `text`.
     """
     search = [f"-S{text}"] if text else []
     output = run(repository, "log", "-1", "--format=%H", "--diff-filter=AMT", *search, "HEAD", "--", path)

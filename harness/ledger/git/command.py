@@ -20,8 +20,8 @@ def _as_options(settings: Sequence[str]) -> list[str]:
 
 
 # The user may have configured anything, but the output is parsed, and objects must be UTF-8 and synced to disk. Every
-# object is synced before the ref that needs it, because the command that wrote it has ended. `safecrlf=false`: mixed
-# line endings in kernel.py are normalised as by `git add`, instead of refused.
+# object is synced before the ref that needs it, because the command that wrote the object has ended. With
+# `safecrlf=false`, mixed line endings in kernel.py are normalised as by `git add`, instead of refused.
 _CONFIGURATION = (
     # A repository may name a program that tells git which files changed; this setting keeps git from running it.
     "core.fsmonitor=false",
@@ -29,7 +29,7 @@ _CONFIGURATION = (
     "core.quotePath=false",
     "core.safecrlf=false",
     "core.fsync=committed,reference,index",
-    # A command that outlived its killed ratchet may hold a ref for a moment; git's own patience is 0.1 s.
+    # A command that outlived its killed ratchet may hold a ref for a moment; git by default waits only 0.1 s.
     "core.filesRefLockTimeout=3000",
     "core.packedRefsTimeout=3000",
     "i18n.commitEncoding=UTF-8",
@@ -112,7 +112,7 @@ def attempted(
 def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> tuple[bytes, bytes]:
     """The standard output and standard error of a process until its end.
 
-    Raises TimeoutExpired, or RatchetError `too-large` for too much output: a few KB of a repository may stand for any
+    Raises TimeoutExpired, or RatchetError `too-large` for too much output: a few KB in a repository may expand to any
     number of bytes.
     """
     most = reading_limits.LEDGER.value
@@ -170,7 +170,7 @@ def refusal(arguments: Sequence[str], status: int, complaint: str) -> RatchetErr
 
 
 def environment_here(git_directory: str, common_directory: str, working_tree: str) -> dict[str, str]:
-    """Values for the GIT_* variables that a hook left, which make them point at the opened repository.
+    """Values for those GIT_* variables that a hook has set, so that they name the opened repository.
 
     Variables that are not set are left out, so that git then finds the repository itself and checks its owner.
     """

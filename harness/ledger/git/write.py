@@ -1,4 +1,4 @@
-"""Writing into a repository with git plumbing commands: objects, refs, exactly named index entries.
+"""Writes objects, refs and exactly named index entries into a repository, with git plumbing commands.
 
 Commits are built with `commit-tree`, not `git commit`, without the user's index and working tree. So pre-commit and
 commit-msg hooks do not run; the `reference-transaction` hook runs, and may refuse.
@@ -25,7 +25,7 @@ _PLAIN_INDEX = ("core.splitIndex=false", "core.fsmonitor=false", "core.untracked
 
 
 def write_blob(repository: Repo, data: bytes, path: str | None = None) -> str:
-    """Stores `data` and returns the blob's id; `path`: with its line endings and clean filters, as `git add` does."""
+    """Stores `data` and returns the blob's id; with `path`, applies its line endings and filters like `git add`."""
     form = f"--path={path}" if path is not None else "--no-filters"
     return run(repository, "hash-object", "-w", "--stdin", form, stdin=data).decode().strip()
 
@@ -105,7 +105,7 @@ def commit_files(
 
 
 def require_signing(repository: Repo) -> None:
-    """Raises RatchetError `signing` if commits are to be signed and cannot be, before anybody waits for a verdict.
+    """Raises RatchetError `signing` if commits must be signed but cannot be, before anybody waits for a verdict.
 
     Stores one commit that nothing refers to.
     """

@@ -39,7 +39,7 @@ _TRUTHS = ("True", "False")
 _OF_CALLS = ("missing-kernel-fn", "wrong-signature", "host-callback", "interpret-mode", "sharded", "sparsecore")
 _OF_PROCESSES = ("judge-patched", "left-behind", "settings-changed")
 _OF_ALL_SETTINGS = frozenset((*existing.BEFORE_THE_CALL, *_OF_CALLS, *_OF_PROCESSES, "dtype-not-on-chip"))
-# Any other reason counts for all settings if at least this many have it and none has a latency.
+# Any other reason is assumed to hold for all settings if at least this many have it and none has a latency.
 _ALIKE = 5
 _NUMBER = re.compile(r"\d+")
 
@@ -48,8 +48,8 @@ _NUMBER = re.compile(r"\d+")
 class TunedKernel:
     """A kernel to tune: a prepare.py to set shapes in, the kernel for the stated problem, and its constants.
 
-    `package` is the text of the file that the kernel calls, if it calls one. `digest` stands for the kernel's text and
-    the judge.
+    `package` is the text of the package's file that the kernel calls, if any. `digest` is a digest of the kernel's text
+    and the judge.
     """
 
     name: str
@@ -186,7 +186,7 @@ def _may_pass(row: Row) -> bool:
 
 
 def parameters(kernel: TunedKernel, shape: Shape, chip: str, folder: Path) -> Parameters:
-    """The parameters of the shape's problem. Raises UsageError `bad-shapes` if its constants make none."""
+    """The parameters of the shape's problem. Raises UsageError `bad-shapes` if the constants make no problem."""
     return dict(_contest(kernel, shape, chip, folder).problem.statement().parameters)
 
 
@@ -228,7 +228,7 @@ def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, prog
     # If all judged settings fail, the entry is the fastest, with its failure.
     best, chosen = passed or (judged[0] if judged else (None, None))
     unchecked = _why(chosen) if chosen and not passed else ""
-    # The entry's figures are from this machine, even if another machine screened the setting.
+    # If the entry passed, its figures are from this machine, even if another machine screened the setting.
     timing = chosen if passed else evidence_of.get(best or ())
     failures = [
         words(settings) + ": " + _why(evidence) for settings, evidence in evidence_of.items() if _ends(evidence) is None
@@ -309,7 +309,7 @@ def _screened(
         first=fallback if is_in_grid else None,
         allowed=allowed,
     )
-    # If the search does not ask for the fallback (it is outside the grid, or known), it is tried at the end.
+    # If the search does not ask for the fallback (outside the grid, or known), the fallback is tried at the end.
     beside = [fallback]
     asked: dict[Candidate, Settings] = {}
     evidence_of: dict[Settings, Evidence] = {}
@@ -346,7 +346,7 @@ def _screened(
 
 
 def _is_of_all(evidences: Collection[Evidence]) -> bool:
-    """True if the reason why no setting has a latency or range so far holds for every other setting as well."""
+    """True if no setting has a latency or range so far, for a reason that holds for all settings."""
     if any(_ends(evidence) is not None for evidence in evidences):
         return False
     failures = [evidence.failure for evidence in evidences]
@@ -388,7 +388,7 @@ def _trial(
 ) -> ScreenedSetting:
     """The result of the settings; without evidence, their time from the earlier search, or the middle of a range."""
     if evidence is None and is_range:
-        message = f"an earlier search ranked it by {in_seconds(earlier[settings])}, perhaps the middle of a range"
+        message = f"an earlier search ranked them by {in_seconds(earlier[settings])}, perhaps the middle of a range"
         return ScreenedSetting(settings=settings, seconds=None, failure_kind="no-latency", message=message)
     if evidence is None:
         return ScreenedSetting(settings=settings, seconds=earlier[settings])
@@ -419,7 +419,7 @@ def _range(evidence: Evidence) -> Ends | None:
 
 
 def _ends(evidence: Evidence) -> Ends | None:
-    """The ends that settings are ranked by: those of the range, or the latency as both.
+    """The two ends by which settings are ranked: those of the range, or the latency for both.
 
     The SparseCore's part hardly depends on the settings, so it takes the same share of its bound in all of them. A
     setting that is the fastest at both ends is therefore the fastest at any share.

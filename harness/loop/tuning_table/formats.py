@@ -21,7 +21,7 @@ Format = Literal["json", "python", "tokamax"]
 FORMATS: tuple[Format, ...] = ("json", "python", "tokamax")
 _ENDINGS = {"json": "json", "python": "py"}
 _KERNEL, _CHIP, _FIELDS, _TUNED = "KERNEL", "CHIP", "FIELDS", "TUNED_BLOCK_SIZES"
-# A scale changes no time; as a float it would be a key that never matches.
+# A scale does not change the time, and a float in a key would hardly ever match.
 _NO_KEY = ("scale",)
 # The search's details stay in rows.jsonl: they are longer than the table.
 _OF_SEARCH = ("trials", "refused")
@@ -168,8 +168,8 @@ def _python(rows: Sequence[Row]) -> str:
 def _tokamax(rows: Sequence[Row]) -> str:
     """tokamax's cache.
 
-    It holds bare times, so the metadata of each entry states their origin. Where only a range is known, the entry's
-    time is its middle, and the metadata states the range.
+    The cache has bare times, so the metadata of each entry states their origin. If only a range is known, the entry's
+    time is the middle of the range, and the metadata states the range.
     """
     entries: dict[str, dict[str, Any]] = {}
     for row in rows:

@@ -37,7 +37,7 @@ _FAMILIES = (*_KEPT, _FAR_GRADIENTS, _LIGHT_KEYS, _FAR_SCORES)
 # Each check draws one recipe of each of these kinds; `attack` draws from all kinds.
 _DRAWN = ("rises", "scales", "mixture")
 _OFFSETS = (96.0, 104.0)
-# In far-scores, the range of the number (of either sign) that all scores of a query share; it moves no weight.
+# In far-scores, the range of the number (of either sign) that all scores of a query share; it changes no weight.
 _SCORES = (50.0, 300.0)
 # The number of bfloat16's fractions between two powers of two; the pairs that `_exact_when_scaled` draws from.
 _FRACTIONS, _PAIRS = 128, 4
@@ -137,7 +137,7 @@ class AttentionBackward(Operator, Recipes):
         return Statement(
             operation=self.operation,
             title=f"attention backward, {heads}, sequence {self.sequence}, head_dim {self.head_dim}, {words}",
-            # Older statements have no kv_heads. If no heads share keys it is left out, so that their digests stay.
+            # Older statements have no kv_heads: without shared keys it is left out, so that those digests stay.
             parameters=tuple(some for some in self.parameters if some[0] != "kv_heads" or self._group > 1),
             inputs=(q, k, replace(k, name="v"), replace(q, name="o"), lse, replace(q, name="do")),
             outputs=(replace(q, name="dq"), replace(k, name="dk"), replace(k, name="dv")),
@@ -168,7 +168,7 @@ class AttentionBackward(Operator, Recipes):
 
         Where a recipe or the composite makes queries zero in all heads, do is zero too; do is also zero in a share of
         each head's other rows. In the composite, in drawn inputs and in far-scores, do is multiplied by a power of two
-        from 2^-30 to 2^10; except in the composite, half of its rows also by 2^-16 to 2^-1.
+        from 2^-30 to 2^10. Half of its rows are also multiplied by 2^-16 to 2^-1, except in the composite.
 
         far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
         is small compared with dp and delta.
@@ -222,7 +222,7 @@ class AttentionBackward(Operator, Recipes):
         elif family == "composite":
             attention_inputs.empty_gradients(do, seed, random)
         elif recipe.empty_queries:
-            # With a block of zeros of its own in do, too few rows might be left in which both do and q are nonzero.
+            # A separate block of zeros in do might leave too few rows in which both do and q are nonzero.
             do[:, (q == 0).all(axis=(0, 2))] = 0
             do[random.random(do.shape[:2]) < recipe.empty_queries / 2] = 0
         if family in (_FAR_SCORES, "composite") or family.startswith((DRAWN, RECIPE)):

@@ -25,9 +25,9 @@ def probes(
 ) -> tuple[Probe, ...]:
     """Probes of a block of each input of one head.
 
-    lse and o are inputs, so a gradient depends on few of the inputs. One more probe changes all of one head's do, each
-    block of queries in columns of its own, so that a block that is left out shows in dv. The full shape has only this
-    probe and the probe of keys, which moves all three gradients.
+    lse and o are inputs, so a gradient depends on few of the inputs. One more probe changes all of one head's do, in
+    different columns for each block of queries, so that a missing block shows in dv. The full shape has only this probe
+    and the probe of keys, which moves all three gradients.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, sequence, heads)))
     rows = drawn_block(sequence, random)
@@ -73,7 +73,7 @@ class _Drawn:
         self._readers = range(self._kv_head * self._group, (self._kv_head + 1) * self._group)
         self._rows = rows
         self._family = "composite" if full else "normal"
-        # In the composite only some rows weigh all keys alike.
+        # In the composite only some rows weigh all keys equally.
         self._even = even_rows(sequence, seed) if full else ()
         # The queries whose gradients of the output are zero move nothing.
         self._empty = empty_rows(sequence, seed) if full else range(0)
@@ -84,7 +84,7 @@ class _Drawn:
         It moves dq of all queries that see the block, dk of the block and, for keys, dv of the block.
         """
         rows = self._rows
-        # A query that sees only part of the block may hardly move, and so may a key that few queries see.
+        # The gradient of a query that sees only part of the block may hardly move, nor that of a key few queries see.
         seeing = range(rows.stop - 1 if self._causal else 0, self._sequence)
         moved_rows = range(rows.start, min(rows.stop, self._sequence - _ENOUGH)) if self._causal else rows
         moves = [*self._of_readers(seeing), *self._parts(_DK, moved_rows)]
@@ -102,9 +102,9 @@ class _Drawn:
         return self._probe(name, array, factor, moves, stays)
 
     def of_every_block(self, blocks: tuple[range, ...]) -> Probe:
-        """A probe of all of the head's `do`, each block of queries in its own columns.
+        """A probe of all of the head's `do`, in different columns for each block of queries.
 
-        In these columns it moves dv of all keys that the block sees.
+        In the columns of a block, the probe moves dv of all keys that the block sees.
         """
         count = len(blocks)
         cuts = [block * self._head_dim // count for block in range(count + 1)]
@@ -114,7 +114,7 @@ class _Drawn:
         for rows, columns in zip(blocks, spans(cuts), strict=True):
             regions.append(self._region(_DO, rows, columns, _LOUD))
             overlap = range(max(rows.start, self._empty.start), min(rows.stop, self._empty.stop))
-            # If fewer rows are left, perhaps no row before or after the empty block weighs all keys alike.
+            # If fewer rows are left, perhaps no row before or after the empty block weighs all keys equally.
             if overlap and len(rows) - len(overlap) < 2 * COMPOSITE_PERIOD:
                 continue
             seen = rows.start + 1 if self._causal else self._sequence
@@ -173,7 +173,7 @@ class _Drawn:
         return parts_of_rows(rows, range(offset + columns.start, offset + columns.stop), count)
 
     def _of_readers(self, positions: range) -> Iterator[Part]:
-        """dq of all heads that read the keys, where a query weighs all keys alike and has output gradients.
+        """dq of all heads that read the keys, for queries that weigh all keys equally and have output gradients.
 
         Except in the composite, all `positions` are such queries.
         """

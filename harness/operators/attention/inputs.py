@@ -23,7 +23,7 @@ _OFFSETS = (96.0, 104.0)
 _FAR_POWERS = (17, 28)
 _KEY_POWER = 13
 # The kind of each row of the composite, by its position modulo 8, counted from a drawn place: a factor of the query, or
-# None for a row that looks for a needle. Rows of factor 1 weigh every key alike, so any dropped block shows in them.
+# None for a row that looks for a needle. Rows of factor 1 weigh all keys equally, so any dropped block shows in them.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
 COMPOSITE_PERIOD = len(_COMPOSITE)
 # The share of the composite's rows of factor 1 whose queries are zero, and the share of its other rows whose output
@@ -32,7 +32,7 @@ _EMPTY_QUERIES, _EMPTY_GRADIENTS = 0.25, 0.125
 
 
 def even_rows(sequence: int, seed: int) -> tuple[int, ...]:
-    """The rows of the composite, modulo its period, that weigh every key alike."""
+    """The rows of the composite, modulo its period, that weigh all keys equally."""
     return tuple(row for row, kind in enumerate(turned(_COMPOSITE, seed, sequence)) if kind == 1.0)
 
 
@@ -45,7 +45,7 @@ def empty_rows(sequence: int, seed: int) -> range:
 def empty_queries(q: NDArray[Any], share: float, random: np.random.Generator) -> None:
     """Makes some of `q` `[batch, heads, sequence, head_dim]` zero, as padding makes them.
 
-    The zero rows are a block (`empty_block`) and a share of each head's rows, half of it the same in all heads.
+    The zero rows are a block (`empty_block`) and a share of each head's rows. Half of the share is common to all heads.
     """
     batch, heads, sequence, _ = q.shape
     for alike in (heads, 1):
@@ -57,7 +57,7 @@ def empty_queries(q: NDArray[Any], share: float, random: np.random.Generator) ->
 def empty_gradients(gradients: NDArray[Any], seed: int, random: np.random.Generator) -> None:
     """Makes some of the composite's output gradients `[heads, sequence, head_dim]` zero: `empty_rows` and single rows.
 
-    Outside that block, rows that weigh every key alike keep their gradients, because probes rely on them.
+    Outside that block, rows that weigh all keys equally keep their gradients, because probes rely on them.
     """
     heads, sequence, _ = gradients.shape
     is_even = np.isin(np.arange(sequence) % COMPOSITE_PERIOD, even_rows(sequence, seed))
@@ -155,7 +155,7 @@ def _compose(
     kinds = [pattern[row % len(pattern)] for row in range(shape.sequence)]
     q *= np.array([1.0 if kind is None else kind for kind in kinds], dtype=np.float32)[:, None]
     _aim(shape, random, q, k, np.flatnonzero([kind is None for kind in kinds]))
-    # A query of zeros weighs every key alike too.
+    # A query of zeros weighs all keys equally too.
     is_even = np.array([kind == 1.0 for kind in kinds])
     q[(random.random(q.shape[:3]) < _EMPTY_QUERIES) & is_even] = 0
 

@@ -62,9 +62,9 @@ class _Drawn:
         self._offset = shape.kv_sequence - shape.sequence
 
     def values(self, family: str) -> Probe:
-        """A probe of all values of one key/value head, each key block in its own columns: one run tests every block."""
+        """A probe of all values of one key/value head, different columns for each key block: one run tests all."""
         shape, kv_head = self._shape, self._kv_head()
-        # Half of a kernel's smallest block, so that a kernel's block that is left out contains a whole block of the
+        # Half of a kernel's smallest block, so that any block that a kernel leaves out contains a whole block of the
         # probe. Long sequences need larger blocks. Fixed borders show a dropped block of 128, drawn borders show keys
         # that are dropped within a block. Under a causal mask borders are always drawn.
         is_shifted = shape.causal or bool(self._random.integers(2))
@@ -133,7 +133,7 @@ class _Drawn:
         return self._of_all_heads(f"keys and values before {keys.stop}", keys, inside, behind)
 
     def _of_all_heads(self, name: str, keys: range, moving: range, staying: range) -> Probe:
-        """A probe of these keys and values of all heads, which moves and does not move the queries at these places."""
+        """A probe of these keys and values of all heads: queries at `moving` must move, those at `staying` must not."""
         regions = [
             self._region(array, head, keys, self._columns, factor)
             for head in range(self._shape.batch * self._shape.kv_heads)
@@ -194,7 +194,7 @@ class _Drawn:
         return Part(rows=rows, columns=self._columns)
 
     def _even(self, head: int, positions: range, family: str) -> Iterator[range]:
-        """The rows among these that weigh all keys nearly alike; outside the composite, all rows."""
+        """The rows among these that weigh all keys nearly equally; outside the composite, all rows."""
         rows = self._rows(head, positions)
         if family != "composite":
             yield rows

@@ -119,7 +119,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
 
     If keys on one side of m have values with a common mean, these sums over keys underestimate the effect of a rounded
     query. If blocks split a group, its probabilities may be rounded in each block relative to a different maximum. This
-    counts where V_g is small but its parts are large. `exact` takes both into account.
+    matters where V_g is small but its parts are large. `exact` takes both into account.
 
     With `exact`, a row costs head_dim / 2 times as much. V_g^2 is replaced by the largest V_1^2 + V_2^2 of a group's
     first keys and its rest, over the borders where the running maximum differs. A rounding e_d of channel d of a row's
@@ -254,7 +254,7 @@ def _moving_borders(weights: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[n
     """Borders of blocks `[borders]`; `[rows, borders]`, True if the row's maximum differs between a border's sides.
 
     If one side lacks the row's largest score, weights on that side are first computed relative to a smaller maximum.
-    Otherwise the row's weights are rounded alike on both sides.
+    Otherwise the row's weights are rounded in the same way on both sides.
     """
     borders = np.arange(_SMALLEST_BLOCK, weights.shape[1], _SMALLEST_BLOCK)
     before = np.maximum.accumulate(weights, axis=1)[:, borders - 1]

@@ -42,8 +42,8 @@ COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle
 # The range of the largest score that a query is assumed to have, in deviations of its random scores: about the largest
 # of ten to some hundred normal numbers.
 _LARGEST = (1.5, 3.0)
-# The number of channels needed to hit a score exactly, the factor by which the second is smaller in the keys, and the
-# bits of a bfloat16's fraction.
+# The number of channels needed to hit a score exactly, the factor by which the keys are smaller in the second channel,
+# and the bits of a bfloat16's fraction.
 _COARSE_AND_FINE, _FINE, _BFLOAT16_BITS = 2, 128, 7
 # An attempt draws one recipe of each of these kinds.
 KINDS = ("rises", "creeps", "sinks", "absorbs", "shares", "far", "ties", "scales", "mixture")
@@ -57,7 +57,7 @@ class Field:
 
     `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u uniform in [0, 1), times a
     factor that grows from e^-grows at the first query to 1 at the last. `aligned`: the direction is one channel, an
-    outlier of queries and keys alike; otherwise it spans several. `halfway`: the field moves a query's largest score to
+    outlier in both queries and keys; otherwise it spans several. `halfway`: the field moves a query's largest score to
     about halfway between two numbers of bfloat16, where a maximum is rounded up or down by chance.
     """
 
@@ -147,8 +147,8 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     creeps: scores that rise evenly along the keys, by 8 for some queries down to 0.01 for others, with little
     noise: a running maximum that is updated too late is late in every block.
     sinks: single keys and few keys, some at a different place for each query, some at one place for all.
-    absorbs: the first key and one near the end outweigh all others, for neighbouring queries alike. The others still
-    count, so that a kernel that skips blocks with small weights too early is caught.
+    absorbs: the first key and one near the end outweigh all others; neighbouring queries have the same strength. The
+    others still count, so that a kernel that skips blocks with small weights too early is caught.
     shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
     far: all scores of a query have up to +/-2^15 in common, which moves no weight. The largest lies halfway between two
     numbers of bfloat16, so that a running maximum kept in bfloat16 moves by their distance (128 from 2^14 on), and
@@ -162,7 +162,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     if kind not in (*KINDS, ALL):
         raise ValueError(f"expected a kind of {(*KINDS, ALL)}, got {kind!r}")
     if kind == "rises":
-        # A step in every octave: from however many first keys a kernel guesses, some step comes after them.
+        # A step in every octave: however many first keys a kernel bases a guess on, some step comes after them.
         fields = [_rise(random, 2.0**-octave) for octave in range(8)]
         return Recipe(
             fields=tuple(fields),

@@ -1,4 +1,4 @@
-"""Operators over a mesh: their arrays are split over several chips, which talk to each other within the kernel."""
+"""Operators over a mesh: their arrays are split over several chips, which exchange data within the kernel."""
 
 OPERATORS = {
     "AllGather": "alone",

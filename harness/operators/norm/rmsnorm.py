@@ -193,13 +193,15 @@ class RMSNorm(Operator, textures.Textured):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """The standard deviation of each output if every honest rounding were random.
 
-        First-order propagation of independent roundings. With s = 1 / sqrt(mean(h^2) + eps), n columns and r32, e32 the
-        relative deviation of one rounding to float32 and its epsilon, the variances of y are: h rounded to dtype before
-        it is squared and scaled, (s w)^2 ulp(h)^2 / 12, and through the mean y^2 s^4 sum_j h_j^2 ulp(h_j)^2 / 12 / n^2;
-        h s rounded to dtype before it is multiplied with w (as in the widely used form), w^2 ulp(h s)^2 / 12; the
-        output itself, ulp(y)^2 / 12; and in float32 three products, a root right to one ulp, and half the relative
-        error of a sum of n squares: y^2 (3 r32^2 + e32^2 / 3 + (r32^2 n + (m e32 / 4)^2) / 4) with m terms added one by
-        one. The variance of h is ulp(h)^2 / 12, plus r32^2 h^2 for the sum.
+        First-order propagation of independent roundings. With s = 1 / sqrt(mean(h^2) + eps), n columns, r32 the
+        relative deviation of one rounding to float32, and e32 float32's epsilon, the variances of y are:
+        - h rounded to dtype before it is squared and scaled:  (s w)^2 ulp(h)^2 / 12, and through the mean  y^2 s^4
+          sum_j h_j^2 ulp(h_j)^2 / 12 / n^2;
+        - h s rounded to dtype before it is multiplied with w, as in the widely used form:  w^2 ulp(h s)^2 / 12;
+        - the output itself:  ulp(y)^2 / 12;
+        - in float32, three products, a root right to one ulp, and half the relative error of a sum of n squares:  y^2
+          (3 r32^2 + e32^2 / 3 + (r32^2 n + (m e32 / 4)^2) / 4), with m terms added one by one.
+        The variance of h is ulp(h)^2 / 12, plus r32^2 h^2 for the sum.
         """
         return self._in_parts(self._rounding, inputs, rows)
 

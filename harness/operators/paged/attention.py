@@ -73,8 +73,8 @@ class PagedAttention(Operator, Borrowed):
     page_indices as above.
 
     sums "bfloat16": a kernel may keep its maximum and sums over keys in bfloat16 from block to block, as some published
-    kernels do by default. The tolerance is wider by the error of this, and scores stay within 2^9, because the error of
-    such a maximum grows with the scores: beyond 2^14 whole blocks of keys may be lost. None: both are kept in float32.
+    kernels do by default. The tolerance is wider by the error of these sums. Scores stay within 2^9, because the error
+    of such a maximum grows with the scores: beyond 2^14 whole blocks of keys may be lost. None: all stay in float32.
 
     Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). The problem is timed
     with a decode batch and, if it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is the mean.
@@ -304,7 +304,7 @@ class PagedAttention(Operator, Borrowed):
 
     @property
     def lender(self) -> Attention:
-        """The Attention whose recipes the values of each sequence follow, for any length of the sequence."""
+        """The Attention that gives the recipes for the values of each sequence, whatever its length."""
         return self._attention(1, self._room.longest)
 
     def recipe(self, family: str, seed: int) -> str:
@@ -421,7 +421,7 @@ class PagedAttention(Operator, Borrowed):
         return off.reshape(-1)
 
     def _by_sequence(self, method: str, inputs: Sequence[Values], rows: Rows, **changes: Any) -> Exact:
-        """Results of `method` of each sequence's Attention, with these changes, in the sequence's rows; else 0."""
+        """Results of `method` of each sequence's Attention, with these changes, in the sequence's rows; 0 elsewhere."""
         result = np.zeros((len(rows), self.head_dim))
         k, v = self._keys_and_values(inputs)
         tokens, heads = np.divmod(rows, self.heads)

@@ -17,7 +17,7 @@ _IN_ORDER = "in-order"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheRows(Formula):
-    """Y = CACHE [pages page_size, heads, head_dim] with rows of NEW [tokens, heads, head_dim] in it, to the bit.
+    """Y = CACHE [pages page_size, heads, head_dim] with rows of NEW [tokens, heads, head_dim] in it, bit by bit.
 
     Y shares the memory of CACHE, so only these rows have to be moved. Column j below COUNT of SLICES [3, pieces] is
     (first row of the cache, first row of NEW, rows): each piece has one row or more, in a page of its own.
@@ -56,7 +56,7 @@ class CacheRows(Formula):
         return replace(Formula.statement(self), overwrites=("cache",))
 
     def work(self) -> Work:
-        """One operation per element of the timed call's rows; these are read and written once, the tables read."""
+        """One operation per element of the timed call's rows; the rows are read and written, and the tables read."""
         elements = int(self.timing_inputs()["even"]["slices"][2].sum()) * self.heads * self.head_dim
         moved = 2 * elements * numpy_dtype(self.dtype).itemsize + 4 * (3 * self.pieces + 1)
         return Work(matmul_flops=0, vector_flops=elements, minimum_hbm_bytes=moved)

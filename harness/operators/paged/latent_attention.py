@@ -22,7 +22,7 @@ _SHARED, _IN_ORDER, _EQUAL, _FAR_BELOW = "shared-pages", "in-order", "equal-leng
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention(Formula):
-    """O [tokens, heads, latent] of queries Q and Q_ROPE; the CACHE [pages, page_size / 2, 2, latent + padded] changes.
+    """O [tokens, heads, latent] of queries Q and Q_ROPE; writes to CACHE [pages, page_size / 2, 2, latent + padded].
 
     Sequence i has the tokens from STARTS[i] on, LENS[i] keys including those of its tokens, and the pages that AT lists
     from i pages_per_sequence on. There are COUNTS[2] sequences, which together have all tokens. The first COUNTS[0]
@@ -189,7 +189,7 @@ class LatentAttention(Formula):
         }
 
     def _queries(self, most: int, random: np.random.Generator) -> tuple[Values, int]:
-        """The numbers of tokens of the sequences (first 1s, then up to `most`) and of sequences with tokens."""
+        """The numbers of tokens of the sequences (first 1s, then up to `most`), and the number of nonzero ones."""
         count = self.sequences - int(random.integers(self.sequences // 4 + 1))
         left = self.tokens - count
         several = max(int(random.integers(1, count + 1)), -(-left // (most - 1)))

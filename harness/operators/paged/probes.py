@@ -133,7 +133,7 @@ class _Drawn:
         return used
 
     def _even(self, sequence: Paged, tokens: range, seed: int) -> Iterator[range]:
-        """The tokens among these that weigh all keys nearly alike: outside the composite, all."""
+        """The tokens among these that weigh all keys nearly equally; outside the composite, all."""
         if self._family != "composite":
             yield tokens
             return

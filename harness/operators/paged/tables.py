@@ -70,7 +70,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
-    """A sequence: `length` keys in `pages`, in order, and its queries, rows `tokens` of q, whose keys come last."""
+    """A sequence: `length` keys in `pages`, in order; its queries are rows `tokens` of q, and their keys come last."""
 
     tokens: range
     length: int

@@ -1,4 +1,4 @@
-"""Cross-entropy of a language model's last layer, product and loss in one: shapes, useful work, exact outputs."""
+"""Cross-entropy of a language model's last layer, with product and loss fused: shapes, useful work, exact outputs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +27,13 @@ _COMPOSITE = ("normal", "few", "pointed", "few", "sharp", "rising", "few", "deep
 # Logits are N(0, 1) times 2^p, with p drawn between these.
 _SHARP = (1.0, 5.0)
 # In `few` rows: the range of the number of words that count, and of the distance of their lowest logit from the
-# largest, which is 0. The tolerance of a loss grows with the size of these logits and of the label's logit, and
-# roundings average out over many words: if few words count and their logits are near 0, the tolerance is hardly more
-# than that of the sum.
+# largest, which is 0. The tolerance of a loss grows with the size of these logits and of the label's logit. Roundings
+# average out over many words. So if few words count and their logits are near 0, the tolerance is hardly more than that
+# of the sum.
 _FEW, _APART = (2.0, 8.0), (1.0, 3.0)
 # The logits of all other words are at -log(vocabulary) minus this, so that they do not count even together.
 _BELOW_ALL = 10.0
-# The logit of the word that a pointed row points at: e^30 is more than any vocabulary has words. In every second
+# The logit of the word that a pointed row points at: e^30 exceeds the size of any vocabulary. In every second
 # pointed row, the logit exceeds log(vocabulary) by a number in this range, so that all other words together still
 # count.
 _POINTED, _ABOVE_ALL = 30.0, (-2.0, 12.0)
@@ -130,9 +130,10 @@ class CrossEntropy(Operator, Borrowed):
         as large, so that fewer words have a row's weight. few: 2 to 8 words of each row have all of its weight, with
         logits between 0 and -3, and seven of eight labels are one of them. pointed: one word of each row, anywhere or
         next to a border of a block, outweighs all others, and every second label is that word. rising: logits rise from
-        word to word, so that a maximum of those so far changes in every block. flat: every second row of X is zero, so
-        that all words are alike; all labels are the same word. deep: all logits are far below zero, and in every second
-        row even farther. far-values, cancelling, drawn: as in a Matmul. composite: all but the last three, by row.
+        word to word, so that the running maximum changes in every block. flat: every second row of X is zero, so
+        that all words have the same logit; all labels are the same word. deep: all logits are far below zero, and in
+        every second row even farther. far-values, cancelling, drawn: as in a Matmul. composite: all but the last three,
+        by row.
         """
         is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
         if not is_lent and family not in (*_OWN, "composite"):
@@ -176,8 +177,8 @@ class CrossEntropy(Operator, Borrowed):
     ) -> NDArray[np.float32]:
         """The vector `[model]` that is added to all words of W; its product with a row moves all logits of the row.
 
-        Sets these rows of X so that a few words have all of the weight, and most of their labels to such words. Because
-        of the vector, the logits of all other words can be far below 0 while none is far above 0.
+        Sets these rows of X so that a few words have all of the weight, and sets most of their labels to such words.
+        Because of the vector, the logits of all other words can be far below 0 while none is far above 0.
         """
         scale = 2.0 ** -round(np.log2(self.model) / 2)
         common = random.choice(np.array([-scale, scale], dtype=np.float32), self.model)
@@ -203,8 +204,8 @@ class CrossEntropy(Operator, Borrowed):
     ) -> None:
         """Moves all logits of `deep` rows far below zero, and lets those of `rising` rows rise from word to word.
 
-        Both add a multiple of a vector of +/-2^e to the rows: `common`, or a vector whose product with the words rises
-        from 0 to the vector's own square.
+        Deep rows get a multiple of `common`. Rising rows get a multiple of another vector of +/-2^e; its product with
+        the words rises from 0 to the square of the vector.
         """
         square = np.square(common).sum()
         deep = np.flatnonzero(kinds == "deep")
@@ -248,11 +249,13 @@ class CrossEntropy(Operator, Borrowed):
         """`[len(rows), 1]`: standard deviation of a loss if every honest rounding were random.
 
         First-order propagation of independent roundings. The derivative of a loss by a logit is the logit's share p of
-        the sum, less 1 for the label: each logit's variance v (a float32 sum, `sum_variance`) adds p^2 v, the label's
-        (1 - 2 p) v more. An exponential is right to one ulp, from an argument d that is rounded twice (the difference,
-        and its product with log2(e)): p^2 (e32^2 / 3 + 2 r32^2 d^2). Exponentials are added up in float32:
-        `sum_variance` divided by the square of the sum. Logarithm, largest logit and their sum are rounded: r32^2 times
-        the square of each. The output itself: ulp(loss)^2 / 12.
+        the sum, less 1 for the label. The variances are:
+        - each logit, a float32 sum of variance v (`sum_variance`):  p^2 v, and (1 - 2 p) v more for the label;
+        - each exponential, right to one ulp, from an argument d that is rounded twice (the difference, and its product
+          with log2(e)):  p^2 (e32^2 / 3 + 2 r32^2 d^2);
+        - the float32 sum of exponentials:  `sum_variance` divided by the square of the sum;
+        - logarithm, largest logit and their sum, each rounded:  r32^2 times the square of each;
+        - the output itself:  ulp(loss)^2 / 12.
         """
         eps32, relative32 = float(np.finfo(np.float32).eps), relative_rounding("float32")
         x = inputs[_X][rows].astype(np.float32)
@@ -281,7 +284,7 @@ class CrossEntropy(Operator, Borrowed):
         return deviation(np.maximum(variance, 0))
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: the error of each row, relative to 1 + the loss, by all losses in float32.
+        """`[tokens]`: the error of each row relative to 1 + the loss, from all losses computed in float32.
 
         A sum of exponentials has no checksum.
         """

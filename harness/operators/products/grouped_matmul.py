@@ -139,7 +139,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         )
 
     def _own_matrix(self, family: str, seed: int) -> Probe:
-        """A probe that negates different columns of each group's matrix: the group's rows move in these only."""
+        """A probe that negates different columns of each group's matrix: its rows of OUT move in these columns only."""
         regions, moves, stays = [], [], []
         for group, rows, columns, others in self._columns_of_groups(family, seed):
             ranges = (range(group, group + 1), range(self.k), columns)

@@ -81,10 +81,10 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return tuple(make(family, seed) for family in families for make in (self._every_row, self._own_rows))
 
     def _every_row(self, family: str, seed: int) -> Probe:
-        """A probe that negates each block of LHS's rows in its own columns: its groups' matrices move in these rows."""
+        """A probe that negates different columns of LHS in each block of rows: these rows of its groups' OUT move."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.m, self.k)))
         parts = shifted_blocks(self.m, max(2, self.k // 8), BLOCK // 2, random)
-        # Where a needle outweighs all other terms of a row, a block without it moves nothing.
+        # Where a needle outweighs all other terms of a row, a block without a needle moves nothing.
         pattern = turned(COMPOSITE, seed, self.k) if family == "composite" else ("normal",)
         period = len(parts) | 1
         places = [int(place) for place in random.permutation(period)]
@@ -96,7 +96,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
             regions.append(Region(array=_LHS, ranges=(part, columns), factor=_TURNED))
             for group, rows in enumerate(groups):
                 if range(max(rows.start, part.start), min(rows.stop, part.stop)):
-                    # The first column of each kind that weighs all terms alike; the others are `step` apart.
+                    # The first column of each kind that weighs all terms equally; the others are `step` apart.
                     evens = [column for column in columns[: len(pattern)] if pattern[column % len(pattern)] == "normal"]
                     moves += [self._part(group, range(column, self.k, step)) for column in evens]
                 else:
@@ -105,7 +105,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return probe(name, family, [region for region in regions if region.ranges[1]], moves, stays)
 
     def _own_rows(self, family: str, seed: int) -> Probe:
-        """A probe that negates different columns of each group's rows of RHS: its matrix moves in these only."""
+        """A probe that negates different columns of RHS for each group: the group's matrix moves in these only."""
         regions, moves, stays = [], [], []
         for group, rows, columns, others in self._columns_of_groups(family, seed):
             stays += [self._part(group, range(self.k), other) for other in others]

@@ -149,7 +149,7 @@ class Matmul(Operator, textures.Textured):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
 
-        It follows from the rounding of the output and of the float32 sum over k (`product_deviation`).
+        The roundings are that of the output and those of the float32 sum over k (`product_deviation`).
         """
         return self._by_columns(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
 

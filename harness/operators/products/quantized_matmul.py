@@ -108,8 +108,8 @@ class QuantizedMatmul(Operator, Borrowed):
         """A Matmul's inputs of this family; each column of B, and each row of a narrow A, is scaled to the narrow type.
 
         Scales are up to twice as large as the narrow type needs, so that they are round numbers in no unit. In all
-        families except `normal`, half of the scales are negative. In those that are not drawn, scales of columns also
-        have all sizes and some are 0; in the composite none is 0, because its probe must move every column.
+        families except `normal`, half of the scales are negative. In families that are not drawn, scales of columns
+        also have all sizes and some are 0. In the composite none is 0, because its probe must move every column.
         """
         a, b = self.lender.make_inputs(family, seed)
         random = generator(f"sizes of scales of {family}", seed)
@@ -160,8 +160,10 @@ class QuantizedMatmul(Operator, Borrowed):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
 
-        The variances are: that of the float32 sum over k (`sum_variance`), scaled like the sum; one or two roundings to
-        float32 in the scaling, each of at most (e32 c)^2 / 12; and the output's own rounding, ulp(c)^2 / 12.
+        The variances are:
+        - the float32 sum over k:  `sum_variance`, scaled like the sum;
+        - one or two roundings to float32 in the scaling:  at most (e32 c)^2 / 12 each;
+        - the output itself:  ulp(c)^2 / 12.
         """
 
         eps32 = np.float32(np.finfo(np.float32).eps)
@@ -177,10 +179,10 @@ class QuantizedMatmul(Operator, Borrowed):
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
         """The errors `[len(rows), n]` of rounding sums, sums with one scale, or products of scales to bfloat16.
 
-        Each is about as large as the error of rounding the output once, so the tolerance lets it through. It is another
-        error, because scales are not powers of two; a single scale may be near one. Without row scales only the sums
-        are rounded by themselves. Empty for float32, where each error is hundreds of deviations and the tolerance
-        refuses it.
+        Each error is about as large as that of rounding the output once, so the tolerance does not refuse it. It is not
+        the same error, because scales are not powers of two; but a single scale may be near a power of two. Without row
+        scales, only the sums are listed. Empty for float32, where each error is hundreds of deviations and the
+        tolerance refuses it.
         """
         if self.dtype == "float32":
             return {}
@@ -242,7 +244,7 @@ class QuantizedMatmul(Operator, Borrowed):
 
 
 def _quantized(values: Values, axis: int, dtype: str) -> tuple[Values, Values]:
-    """The values in steps, rounded to `dtype`, and the float32 steps: the axis's largest value / the type's largest."""
+    """The values / steps, rounded to `dtype`, and the float32 steps: the axis's largest value / the type's largest."""
     wide, most = values.astype(np.float32), _LARGEST[dtype]
     largest = np.abs(wide).max(axis=axis, keepdims=True)
     steps = np.where(largest > 0, largest / np.float32(most), np.float32(1 / 3)).astype(np.float32)

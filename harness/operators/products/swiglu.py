@@ -166,13 +166,15 @@ class SwiGLU(Operator, textures.Textured):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]`: standard deviation of the output if every honest rounding were random.
 
-        First-order propagation of independent roundings. A hidden value is h = g s u with s = 1 / (1 + exp(-g)). Its
-        gate g and up value u are float32 sums (`sum_variance`), whose errors are multiplied in h by u s (1 + g (1 - s))
-        and g s. The exponential is right to one ulp, from an argument rounded once more (log2(e) may be in it), and the
-        two products and the quotient are rounded to float32: h^2 ((1 - s)^2 (e32^2 / 3 + r32^2 g^2) + 3 r32^2). Where
-        exp(-g) is beyond float32's largest number or s below its smallest, s is known only to within that smallest
-        number t: (g u t)^2. With Wd, h is rounded to dtype, r^2 h^2; all of this goes through the squares of Wd, and
-        the variance of the float32 sum over hidden is added. The output itself: ulp(y)^2 / 12.
+        First-order propagation of independent roundings. A hidden value is h = g s u with gate g, up value u and
+        s = 1 / (1 + exp(-g)). Its variances are:
+        - g and u, which are float32 sums (`sum_variance`):  their variances times (u s (1 + g (1 - s)))^2 and (g s)^2;
+        - the exponential, right to one ulp, from an argument rounded once more (log2(e) may be in it), and two products
+          and a quotient, rounded to float32:  h^2 ((1 - s)^2 (e32^2 / 3 + r32^2 g^2) + 3 r32^2);
+        - s, where exp(-g) exceeds float32's largest number or s is below its smallest normal number t:  (g u t)^2;
+        - h, which is rounded to dtype if there is a Wd:  r^2 h^2.
+        With Wd, these variances are multiplied by the squares of Wd and added up, and the variance of the float32 sum
+        over hidden is added. The output itself has the variance ulp(y)^2 / 12.
         """
         relative, relative32 = relative_rounding(self.dtype), relative_rounding("float32")
         eps32, tiny = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).tiny)

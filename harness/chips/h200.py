@@ -3,7 +3,7 @@
 from harness.chips.row import MIB, NVIDIA, Chip, ChipRow
 from harness.chips.workbench import Workbench
 
-# The clock is the one at which the published peak holds: 4096 FLOP per cycle and multiprocessor.
+# At this clock, 4096 FLOP per cycle and multiprocessor give the published peak.
 ROW = ChipRow(
     chip=Chip(
         name="h200",

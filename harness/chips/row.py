@@ -24,7 +24,7 @@ _NOT_ON_A_TPU = ("float16", "float64", "int64", "uint64", "complex64", "complex1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The published figures of an accelerator, per device as JAX counts them: enough to predict, not to judge.
+    """The published figures of an accelerator, per JAX device. They suffice for predictions, but not for judging.
 
     `device` is the kind of a JAX device: a chip, one of its cores, or a GPU. `hbm_bytes` is the capacity. The peak of a
     narrower type is None unless it is published and above bfloat16's. `mxu_size` is the number of rows and of columns
@@ -60,8 +60,8 @@ class Figures:
     def peak_flops_per_second(self, dtype: str) -> float:
         """The peak of matmuls whose operands are of `dtype` (numpy/ml_dtypes name).
 
-        A dtype without a peak of its own gets bfloat16's. So does float32, because a TPU's default precision for it is
-        one bfloat16 pass.
+        Returns bfloat16's peak for a dtype that has none, and for float32: by default, a TPU multiplies float32 in one
+        bfloat16 pass.
         """
         return self.narrow_peak(dtype) or self.peak_bf16_flops_per_second
 
@@ -72,7 +72,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip(Figures):
-    """An accelerator that kernels are judged for, as seen by a program.
+    """An accelerator for which kernels are judged.
 
     Peaks are those of the unit that one Pallas program occupies:
     - v4 and v5p: the whole chip, whose two cores split `parallel` grid dimensions.
@@ -161,29 +161,28 @@ class Units:
 class Calibrated:
     """Constants from published times of a chip, not from its data sheet: see Machine and benchmarks/FIDELITY.md.
 
-    A constant that no time of a chip contradicts keeps its default. A chip without published times is simulated with
-    all defaults, and each of its times says so.
+    A constant keeps its default, unless a published time of the chip contradicts the default. A chip without published
+    times is simulated with the defaults only, and its reports state this.
     """
 
     hbm_read_share: float = 1.0
     hbm_write_share: float = 1.0
-    # Unmasked attention on 512 rows waits in every step for the transfer that was begun one step before and takes
-    # longer than the step's work. Writes have a shorter latency: grouped products, which wait for each write, show it.
+    # In each step, unmasked attention on 512 rows waits for the transfer of the step before, which takes longer than a
+    # step's work. Writes have a shorter latency: grouped products, which wait for each write, show it.
     dma_latency_seconds: float = 800e-9
     dma_write_latency_seconds: float = 350e-9
     # Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and 49 waits in
     # 53 us).
     transfer_seconds: float = 4e-9
     wait_seconds: float = 20e-9
-    # On a v7x, HBM delivers 1942 bytes per cycle. There grouped products wait for the one large block that they fetch
-    # when the group changes, and their gradients wait for the large block that they store; both times fit 0.53 of that
-    # bandwidth. On all other chips HBM delivers less than 1024 bytes per cycle to a core, so this constant changes
-    # nothing there.
+    # On a v7x, HBM delivers 1942 bytes per cycle. When the group changes, grouped products wait for the large block
+    # that they fetch. Their gradients wait for the large block that they store. Both waits fit 0.53 of the bandwidth.
+    # On all other chips HBM delivers less than 1024 bytes per cycle to a core, so this constant changes nothing there.
     transfer_bytes_per_cycle: int = 1024
     # A binary fraction, so that sums of cycles are exact and the units return to the same states.
     matmul_slowdown: float = 33 / 32
-    # The number of matmuls that can wait in front of a matrix unit while the core goes on. With a queue of one, a
-    # slowed stream of matmuls delays nothing else. On v6e, attention and cross-entropy need that queue, and a longer
+    # The number of matmuls that can be queued in front of a matrix unit while the core continues. With a queue of one,
+    # a slowed stream of matmuls delays nothing else. On v6e, attention and cross-entropy need that queue, and a longer
     # one changes nothing. On v7x, a queue makes the times of backward attention and grouped products worse
     # (benchmarks/CALIBRATION.md).
     matmul_queue: int = 0
@@ -193,8 +192,8 @@ class Calibrated:
 class Intervals:
     """The 95 % interval of each constant of `Calibrated` with the others fixed (benchmarks/CALIBRATION.md).
 
-    A simulated gain must exist at both ends of each interval. An interval that no published time of the chip narrows
-    keeps its default, which is the range that the prior of `calibrate.py` allows.
+    A simulated gain must exist at both ends of each interval. An interval's default is the range that the prior of
+    `calibrate.py` allows. It stays if no published time narrows it.
     """
 
     hbm_read_share: tuple[float, float] = (0.822, 1.0)
@@ -248,10 +247,10 @@ class Links:
 class ChipRow:
     """All facts of one chip.
 
-    `chip` holds the published facts: Figures alone if no kernel is judged for it. `units` holds the timings that the
-    compiler shows, None for a chip that is not simulated. `calibrated` was fitted to published times, None if there are
-    none. `intervals` has the range that these times allow for each constant. `links` are the links to other chips, None
-    if nothing is published.
+    `chip` holds the published facts: a Chip, or only Figures if no kernel is judged for it. `units` holds the timings
+    that the compiler shows, None for a chip that is not simulated. `calibrated` was fitted to published times, None if
+    there are none. `intervals` has the range that these times allow for each constant. `links` are the links to other
+    chips, None if nothing is published.
 
     `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of that
     time: 68.27 % of the errors at further published times should be smaller. It is estimated from the published times

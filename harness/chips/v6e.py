@@ -57,16 +57,17 @@ ROW = ChipRow(
         matmul_slowdown=(65 / 64, 69 / 64),
     ),
     relative_uncertainty=0.042,
-    # A permutation between neighbours takes 2.29 us and the time of its bytes (marin-community/marin, issue 6736): two
-    # hops, one of its barrier and one of its bytes, and the latency of a transfer.
+    # A permutation between neighbours takes 2.29 us plus the time of its bytes (marin-community/marin, issue 6736). The
+    # 2.29 us are a hop for the barrier, a hop for the bytes, and the latency of a transfer.
     links=Links(
         one_way_bytes_per_second=1e11, axes=2, ring_size=16, rings_are_multiples=False, source=BOOK, hop_seconds=0.75e-6
     ),
     workbench=Workbench(
         has_counters=True,
         has_unit_counters=True,
-        # Measured: 300 transfers of 5.4 GB each way on each of four chips of one host, in a capture of openxla/xprof's
-        # tests: their bytes over the time in which a transfer of that direction was under way.
+        # Measured in a capture of openxla/xprof's tests: 300 transfers of 5.4 GB in each direction on each of four
+        # chips of one host. Each figure is the bytes of one direction divided by the time with a transfer in that
+        # direction.
         from_host_bytes_per_second=2.71e10,
         to_host_bytes_per_second=2.74e10,
     ),

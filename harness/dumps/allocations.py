@@ -1,4 +1,4 @@
-"""Reads the meaning of a schedule's names: the table of allocations that the compiler writes before its last passes."""
+"""Reads the table of allocations, which explains names in a schedule. The compiler writes it before its last passes."""
 
 import re
 from typing import NamedTuple
@@ -12,7 +12,7 @@ _ALLOCATION = re.compile(
 
 
 class Allocation(NamedTuple):
-    """The meaning of a name of a schedule (`#allocation6`): its memory space, its bytes, and the compiler's words.
+    """One entry: a name in a schedule (`#allocation6`), its memory space, its bytes, and the compiler's words on it.
 
     `address` counts bytes from the start of the space; it is None if programs use different places. `tag` is text such
     as `sflag constant byte address 0x20 - barrier sync flag number`.

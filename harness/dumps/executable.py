@@ -63,7 +63,7 @@ def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str
 
 
 def _without_headers(data: bytes) -> bytes:
-    """`data` without the headers that a Riegeli file in it puts in front of its blocks."""
+    """`data` without the headers of blocks, if it contains a Riegeli file."""
     start = data.find(_FIRST_HEADER)
     if start < 0:
         return data

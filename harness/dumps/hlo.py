@@ -17,7 +17,7 @@ from harness.records import HloCounts
 
 TPU_CALL = "tpu_custom_call"
 
-# The part of XLA's public hlo.proto that is read.
+# The fields of XLA's public hlo.proto that are read.
 _SCHEMA: Schema = {
     "HloProto": (("hlo_module", 1, "HloModuleProto"),),
     "HloModuleProto": (
@@ -88,7 +88,7 @@ class KernelBody:
 
 
 def counts(module_proto: bytes, text: str) -> HloCounts:
-    """The number of instructions of each kind in the module, fusions' bodies included, and of lines in `text`.
+    """Counts of the module's instructions by kind (including bodies of fusions), and of the lines in `text`.
 
     Raises RatchetError `bad-hlo` if `module_proto` is not an HloModuleProto.
     """

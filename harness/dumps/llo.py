@@ -34,14 +34,15 @@ class Op(NamedTuple):
     - `source`: a source line such as `kernel.py:23`, or "" if the compiler names none.
     - `note`: information that only the operation's comment has, or "".
 
-    By opcode, a note is:
+    The note of each opcode:
     - `inlined_call`: the called HLO instruction.
     - `sld`: the meaning of a scalar memory word that the runtime writes (`core id`).
     - `sdivrem`: the results (`kRem`).
     - `shalt.err`: the check (`BoundsCheck 3`).
     - `dma`: a transfer's direction (`hbm-to-vmem`), or the purpose of a wait (`all-reduce-megacore`,
       `enhanced-barrier`).
-    - `vwait`: the barrier, with the other core (`barrier-megacore`) or with other chips at launch (`global-barrier`).
+    - `vwait`: the kind of barrier: with the other core (`barrier-megacore`), or with other chips at launch
+      (`global-barrier`).
     """
 
     destination: str
@@ -199,7 +200,7 @@ _ALLOCATIONS_FILE = re.compile(r"(\d+)-(.+)-\d+-post-delay-converter\.txt")
 _LONGEST_FILE_NAME = 250
 _CUT_NAME = re.compile(r"(.+)-\d+")
 _INSTRUCTION = re.compile(r"%([\w.\-]+) = ")
-# In the first line of a module that runs on several devices.
+# The first line of a module contains this text if the module runs on several devices.
 _SEVERAL_DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(?!1\b)\d")
 _TOP = "TLP"
 _CALLED = re.compile(r"/\* (%[\w.\-]+ = [\w\-]+\([^)]*\))")
@@ -209,8 +210,8 @@ _RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|(?:logical|physical) chip id|hbm
 _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
 # In the comment of a check that the compiler added: the name of the check or, at the kernel's end, the semaphore.
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
-# One of these: the direction of a transfer whose opcode does not show it, a wait for a transfer from or to the other
-# core, or a wait of the barrier at which several chips begin a program.
+# The direction of a transfer, if its opcode lacks it. Or the purpose of a wait: a transfer from or to the other core,
+# or the barrier at which several chips begin a program.
 _DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+(?= )|(?:all-reduce-megacore|enhanced-barrier)(?=-wait))[a-z-]* \*/")
 # A wait for the other core of the chip, which signals this core at the same place, or for other chips at launch.
 _MEETING = re.compile(r"/\* (barrier-megacore|global-barrier)-wait \*/")

@@ -124,7 +124,7 @@ def out_of_memory(text: str) -> OutOfMemory | None:
     if full is None:
         return _scoped(text)
     body = text[full.end() :].replace("\\n", "\n").replace('\\"', '"')
-    # If JAX quotes the compiler's reply after the message, every allocation stands in the text twice.
+    # If JAX quotes the compiler's reply after the message, the text has every allocation twice.
     body = body.partition("[type.googleapis.com")[0]
     return OutOfMemory(
         space=full["space"].lower(),
@@ -211,7 +211,7 @@ def _strings(data: bytes) -> set[str]:
 
 
 def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
-    """The contents of devices in a snapshot, largest first; `name` is its file. Raises RatchetError `bad-profile`."""
+    """The buffers and programs in a snapshot, largest first; `name` is its file. Raises RatchetError `bad-profile`."""
     try:
         unpacked = data
         if data[:2] == _GZIP:

@@ -11,7 +11,7 @@ Schema: TypeAlias = Mapping[str, Sequence[tuple[str, int, str]]]
 
 
 def message_class(package: str, schema: Schema, root: str) -> Any:
-    """The class that parses `root`, in a pool of its own; protobuf skips every field that `schema` leaves out."""
+    """The class that parses `root`, in a new pool of descriptors. It skips every field that `schema` leaves out."""
     fields = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
     for name, content in schema.items():

@@ -13,7 +13,7 @@ from harness.errors import RatchetError
 
 _FILE = "timing-tables.json"
 _ASSUMPTION = "assumption.json"
-# The direction of branches whose condition is a scalar from a vector with unknown contents.
+# The assumed direction of branches whose condition comes from a vector with unknown contents.
 Assumption = Literal["never", "always"]
 
 

@@ -67,7 +67,7 @@ class Described:
 class Event:
     """One event. `start_ps` counts from an origin that all lines of a file share.
 
-    If `occurrences` is not None, the event stands for this number of events without a place in time.
+    If `occurrences` is not None, the event is an aggregate of this number of events, without a start time.
     """
 
     of: Described
@@ -81,7 +81,7 @@ class Event:
 class Line:
     """One row of a plane: a thread, a stream, a queue. `unnamed_events` counts events whose metadata the file lacks.
 
-    `start_ps` is the start of the first event with a place in time; None if there is no such event.
+    `start_ps` is the start of the first event with a start time; None if no event has one.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plane:
-    """One device or the host; `described` is all of its event metadata, even if no event refers to it."""
+    """One device or the host. `described` has all its event metadata, including those that no event refers to."""
 
     name: str
     stats: Mapping[str, Value]
@@ -120,7 +120,7 @@ class Space:
 
     @property
     def start_ps(self) -> int | None:
-        """The start of the first event with a place in time; None if there is no such event."""
+        """The start of the first event with a start time; None if no event has one."""
         starts = (line.start_ps for plane in self.planes for line in plane.lines)
         return min((start for start in starts if start is not None), default=None)
 
@@ -227,7 +227,7 @@ class _Events(Sequence[Event]):
 
 
 def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], bytes]":
-    """The starts and ends, alternating, of the contents of the fields with this `number`, and all other fields' bytes.
+    """Start and end of each field with this `number`, in one flat array; and the bytes of all other fields.
 
     The message lies between `at` and `end`. Raises DecodeError or IndexError if the message breaks off, OverflowError
     beyond 4 GiB (the limit of protobuf itself is 2 GiB).

@@ -139,9 +139,10 @@ class Computation:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A whole module, or pasted computations or instructions (`is_pasted`); loose instructions form one computation.
+    """A whole module, or computations or instructions alone (`is_pasted`). Loose instructions form one computation.
 
-    - `devices`: the module's number of devices (num_partitions times replica_count); `mesh`: their layout, if known.
+    - `devices`: the module's number of devices (num_partitions times replica_count). `mesh`: the layout of the devices,
+      if known.
     - `in_place`: pairs of a result's index (0 for a single result) and the number of the parameter whose memory the
       result reuses.
     - `not_understood`: a sentence with a line number for each part that could not be read.
@@ -168,7 +169,7 @@ class Module:
 
     @cached_property
     def branch_operands(self) -> dict[str, Instruction]:
-        """The operand that a conditional passes to a branch, by the branch's parameter; for branches called once."""
+        """For each parameter of a branch that is called once, the operand that the conditional passes to it."""
         every = [instruction for computation in self.computations for instruction in computation.instructions]
         calls = Counter(name for instruction in every for _, name in instruction.called)
         operands: dict[str, Instruction] = {}

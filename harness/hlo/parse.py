@@ -16,7 +16,7 @@ _ROW = re.compile(r"(\d{1,18}) (.*)")
 # `{1}: (0, {}, may-alias)`: result 1 lies in the memory of parameter 0. If the result is not a tuple, its number is
 # left out.
 _ALIAS = re.compile(r"\{(\d{0,9})\}: \((\d{1,9}), \{\}")
-# If more places of the text are not understood, the rest of them are only counted.
+# Places beyond this number that are not understood are only counted.
 _MOST_SENTENCES = 200
 _FIELD = re.compile(r"(\w+)=(\d{1,18})")
 # An instruction as XLA prints it: `ROOT %name = shape opcode(%a, %b)`. Any other form is read token by token.
@@ -53,7 +53,7 @@ class _Places:
 
 
 def module(text: str, name: str = "pasted text") -> Module:
-    """The module in `text`, or its computations or instructions as a module. Raises RatchetError `bad-hlo`."""
+    """The module in `text`, which may also be single computations or instructions. Raises RatchetError `bad-hlo`."""
     parsed = read(text, name)
     if not any(computation.instructions for computation in parsed.computations):
         reason = parsed.not_understood[0] if parsed.not_understood else "it is empty"

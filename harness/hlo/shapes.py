@@ -32,7 +32,7 @@ HOST = 5
 MEMORIES = {0: "HBM", 1: "VMEM", HOST: "host"}
 # The deepest nesting of tuples that is read; real tuples are two or three deep.
 _DEEPEST = 50
-# XLA counts the elements of an array in 64 bits; tiles of a chip have a few thousand.
+# XLA counts the elements of an array in 64 bits. A tile of a chip has a few thousand elements.
 _MOST_ELEMENTS, _LARGEST_TILE, _MOST_TILES = 1 << 63, 1 << 31, 8
 # The form of nearly all arrays, read in one match; any other form is read token by token.
 _PLAIN_ARRAY = re.compile(
@@ -47,7 +47,7 @@ class Layout:
     """The placement of an array in memory; `minor_to_major` lists its dimensions, fastest varying first.
 
     `tiles` are applied one after the other. `element_bits` is 0 if the width is that of the dtype. The array's size is
-    rounded up to a multiple of `tail_elements`. `others` keeps known parts that do not affect the size, such as
+    rounded up to a multiple of `tail_elements`. `others` has the known parts that do not affect the size, such as
     `SC(0:8)`.
     """
 
@@ -124,9 +124,9 @@ class Array:
 
     @property
     def physical_dimensions(self) -> tuple[int, ...] | None:
-        """The dimensions in memory, most major first; those that the first tile covers are rounded up to whole tiles.
+        """The dimensions in memory, most major first. Dimensions under the first tile are rounded up to whole tiles.
 
-        For f32[3,5]{1,0:T(2,2)} that is (4, 6). None if it is not known.
+        Example: (4, 6) for f32[3,5]{1,0:T(2,2)}. None if the dimensions are not known.
         """
         sizes = self._ordered()
         if sizes is None or self.layout is None or not self.layout.tiles:
@@ -139,9 +139,9 @@ class Array:
         return sizes[:whole] + tuple(-(-size // tile) * tile for size, tile in zip(sizes[whole:], first, strict=True))
 
     def place(self, index: Sequence[int]) -> int | None:
-        """The offset in memory of the element at `index`, in elements; None if it is not known.
+        """The offset in memory of the element at `index`, in elements; None if the offset is not known.
 
-        For (2, 3) of f32[3,5]{1,0:T(2,2)} it is 17.
+        Example: 17 for the index (2, 3) of f32[3,5]{1,0:T(2,2)}.
         """
         sizes = self._ordered()
         if sizes is None or self.layout is None or any(JOINED in tile for tile in self.layout.tiles):
@@ -159,8 +159,8 @@ class Array:
     def padded_elements(self) -> int | None:
         """Elements in memory with the padding of all tiles; None if a dimension has no bound.
 
-        XLA's tiled layout (openxla.org/xla/tiled_layout): each tile splits each of the most minor dimensions into a
-        number of tiles, rounded up, and a dimension within a tile; the next tile splits the result.
+        In XLA's tiled layout (openxla.org/xla/tiled_layout), each tile splits each of the most minor dimensions into
+        two: the number of tiles, rounded up, and the size of a tile. The next tile splits the result.
         """
         sizes = self._ordered()
         if sizes is None:

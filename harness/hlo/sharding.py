@@ -33,7 +33,7 @@ class DeviceOrder:
         return list(self.transposition) != sorted(self.transposition)
 
     def devices(self) -> tuple[int, ...]:
-        """All devices, in order. First check `count`, because a short text may stand for any number of devices."""
+        """All devices, in order. Check `count` first, because a short text may describe any number of devices."""
         return self.listed or tuple(_transposed(self.sizes, self.transposition))
 
 
@@ -160,7 +160,7 @@ def _groups_of_text(
     order: DeviceOrder,
     grouped: Callable[[Sequence[int]], tuple[tuple[int, ...], ...]],
 ) -> Groups:
-    """The groups whose text began at `start`: those of an equal text read before, or else the result of `grouped`."""
+    """The groups whose text began at `start`. Reuses the groups of an equal earlier text; otherwise calls `grouped`."""
     text = _since(tokens, start)
     groups = tokens.groups.get(text)
     if not isinstance(groups, Groups):
@@ -242,7 +242,7 @@ def _named_sharding(tokens: Tokens, start: int) -> Sharding:
 
 
 def _skip_group(tokens: Tokens) -> None:
-    """Takes all tokens up to and including the brace that closes the current group."""
+    """Skips all tokens up to and including the brace that closes the current group."""
     while not tokens.skip("}"):
         if tokens.peek().kind == "end":
             raise tokens.misunderstood("`}`")
@@ -312,7 +312,7 @@ def _transposed(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def _mesh(tokens: Tokens) -> tuple[tuple[tuple[str, int], ...], DeviceOrder]:
-    """The axes of `mesh['axis_0'=2,'axis_1'=4]`, and its order of devices, which the text may state after them."""
+    """The axes of `mesh['axis_0'=2,'axis_1'=4]`, and the order of devices, which the text may state after the axes."""
     tokens.take()
     tokens.expect("[")
     axes: dict[str, int] = {}

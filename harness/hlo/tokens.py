@@ -43,7 +43,7 @@ class Misunderstood(Exception):
 
 
 class Token(NamedTuple):
-    """One token as it stands in the text; `start` is its offset in the text."""
+    """One token; `text` is unchanged, and `start` is its offset in the whole text."""
 
     kind: Kind
     text: str
@@ -55,13 +55,13 @@ class Tokens:
 
     def __init__(self, text: str, start: int = 0) -> None:
         self.text = text
-        # The groups read so far, by text, so that no group is read twice; and the number of devices listed so far.
+        # The groups read so far, by text, so that no group is read twice. Then the number of devices listed so far.
         self.groups: dict[str, object] = {}
         self.devices = 0
         self._end = start
         self._next: Token | None = None
-        # The brackets that are never closed, by place: the place of the wrong closing bracket, or None if the text ends
-        # without one.
+        # By place of a bracket that is never closed: the place of the wrong closing bracket, or None if the text ends
+        # first.
         self._unclosed: dict[int, int | None] = {}
 
     @property
@@ -83,7 +83,7 @@ class Tokens:
         return token
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Takes and returns the match of `pattern` at the next token; None, and nothing taken, if there is no match."""
+        """Takes and returns the match of `pattern` at the next token. Without a match, takes nothing, returns None."""
         match = pattern.match(self.text, self._next.start if self._next else self._end)
         if match is not None:
             self._next, self._end = None, match.end()
@@ -109,7 +109,7 @@ class Tokens:
         return False
 
     def items(self, closing: str) -> Iterator[int]:
-        """The number of each item of a list: the caller takes the item, this takes the commas and then `closing`."""
+        """Yields the number of each item of a list. The caller takes the items; this takes the commas and `closing`."""
         number = 0
         while not self.skip(closing):
             if number:

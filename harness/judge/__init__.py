@@ -1,1 +1,1 @@
-"""The judge: evaluation, simulator and verdict; its two keys hash everything that times and checks depend on."""
+"""The judge: evaluation, simulator and verdict. Its two keys hash everything that times and checks depend on."""

@@ -1,9 +1,9 @@
-"""The two keys: only times with equal timing keys are compared; checks count only while their checks key is unchanged.
+"""The two keys. Only times with equal timing keys are compared. Checks are valid only under the same checks key.
 
 Each key hashes the code of all modules that its entry points import, directly or not. The timing key covers the code
 that compiles and simulates, this chip's facts, and the timed problem. The checks key covers everything that decides
-whether a kernel is right, the contest's own operator, and its prepare.py. A contest's keys contain only its own chip,
-its own operator, and the operators that this operator is made of. Comments, docstrings and formatting do not count.
+whether a kernel is right, the contest's own operator, and its prepare.py. A contest's keys contain only the contest's
+chip, its operator, and the operators that this operator uses. Comments, docstrings and formatting do not change a key.
 docs/KEYS.md lists, for each file, the keys that a change of it changes.
 """
 
@@ -33,8 +33,8 @@ from harness.sandbox.environment import environment
 
 _PACKAGE = Path(harness.__file__).parent
 _MODULES = "harness."
-# The entry points of a simulated time. Modules that run as processes are started by name, so no import leads to them:
-# each is a separate entry point.
+# The entry points of a simulated time. Modules that run as processes are started by name, without an import, so each of
+# them is a separate entry point.
 _OF_TIMING = (
     "harness.judge.evaluate.compile.compilation",
     "harness.judge.evaluate.timing.latency",
@@ -66,7 +66,7 @@ _OF_JUDGE = (
     "harness.judge.verdict.champion_evidence",
     "harness.judge.verdict.decision",
 )
-# The modules of operators, and the module of the problems that contests state themselves.
+# The modules of operators, and the module for problems that contests define.
 _OPERATORS = (*(f"harness.operators.{home}" for home in OPERATORS.values()), "harness.operators.formula")
 # The modules that run a prepare.py to get its problem.
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
@@ -75,7 +75,7 @@ _WAYS_TO_IMPORT = (b"import_module", b"__import__", b"getattr", b"eval", b"exec"
 # Modules that compute nothing. `harness` holds the version, the two sandbox modules import modules in advance for
 # forked children, and `harness.operators` re-exports names of its modules.
 _NOT_FOLLOWED = ("harness", "harness.sandbox.warm", "harness.sandbox.forking", "harness.operators")
-# The title of a problem, and the counts that reports expect, change no time.
+# Fields that change no time: the title of a problem, and the counts that reports expect.
 _NOT_TIMED = ("title", "expected")
 # Fields that were added to statements later, with their empty values, newest first: older keys do not contain them.
 _LATER_FIELDS: tuple[Mapping[str, Any], ...] = (
@@ -132,13 +132,13 @@ def checks_digest(key: Key) -> str:
 
 
 def key_difference(old: Key, new: Key) -> str:
-    """The fields in which two keys differ, and the key (timing or checks) that they change, in words."""
+    """In words, the fields in which two keys differ, and which key (timing or checks) these fields change."""
     names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
     if old.timing and new.timing:
         # The hash of the whole judge differs whenever one of the two keys does.
         names = [name for name in names if name != "judge"]
     elif new.timing:
-        # The older record has a single key, so it is unknown which of the two keys would differ.
+        # The older record has only one key, so it is unknown which of the two keys would differ.
         names = ["judge", *(name for name in names if name not in ("judge", "timing", "checks", "problem"))]
     shown = [f"{name} {getattr(old, name) or 'none'} -> {getattr(new, name) or 'none'}" for name in names]
     if not shown:
@@ -183,9 +183,9 @@ def problem_digest(statement: Statement) -> str:
 
 
 def problem_digests(statement: Statement, *, is_timed: bool) -> frozenset[str]:
-    """All digests of one problem that keys may contain: today's, and those of its statement without later fields.
+    """All digests of one problem that keys may contain: of its statement, with and without later fields.
 
-    If `is_timed`, these are digests of the problem as it is timed, otherwise the digests in keys before schema 11.
+    If `is_timed`, these are digests of the problem as it is timed; otherwise, digests in keys before schema 11.
     """
     digest = _timed_digest if is_timed else _stated_digest
     forms = itertools.accumulate(_LATER_FIELDS, _without, initial=msgspec.to_builtins(statement))
@@ -201,7 +201,7 @@ def _timed_digest(stated: Any) -> str:
 
 
 def _stated_digest(stated: Any) -> str:
-    # As in keys before schema 11, fields that are None are not left out within tuples.
+    # Fields that are None stay in tuples, as in keys before schema 11.
     return hashlib.sha256(msgspec.json.encode(_without_none(stated, within=list))).hexdigest()[:16]
 
 
@@ -209,7 +209,7 @@ def _without(stated: Any, fields: Mapping[str, Any]) -> Any:
     if isinstance(stated, dict):
         left = {name: value for name, value in stated.items() if name not in fields or fields[name] != value}
         return {name: _without(value, fields) for name, value in left.items()}
-    # A tuple stays a tuple: the hashes of old keys tell tuples from lists.
+    # A tuple stays a tuple, because hashes in old keys distinguish tuples from lists.
     return tuple(_without(value, fields) for value in stated) if isinstance(stated, tuple) else stated
 
 
@@ -222,7 +222,7 @@ def _tables(contents: Any) -> Any:
 
 
 def _without_none(stated: Any, within: Any = (list, tuple)) -> Any:
-    """The statement without fields that are None: a new field changes no hash of problems that do not set it."""
+    """The statement without fields that are None. So a new field changes no hash of a problem that does not set it."""
     if isinstance(stated, dict):
         return {name: _without_none(value, within) for name, value in stated.items() if value is not None}
     return [_without_none(value, within) for value in stated] if isinstance(stated, within) else stated
@@ -271,7 +271,7 @@ def _facts(chip_name: str) -> list[list[str]]:
 
 def _judge_modules(graph: _Graph) -> tuple[str, ...]:
     modules = _closure(graph, (*_OF_JUDGE, *_OPERATORS, *_every_chip()), not_followed=("harness",))
-    # The packages' own files count too: they are run, although they compute nothing.
+    # The files of the packages themselves count too, because they are run, although they compute nothing.
     return tuple(sorted({*modules, *(package for name in modules for package in _packages(name))}))
 
 
@@ -311,7 +311,7 @@ def _graph() -> _Graph:
 
 
 def _bytes_digest() -> str:
-    """A hash of every byte of the harness's code; results derived from the code are valid while it is unchanged."""
+    """A hash of all bytes of the harness's code. Results derived from the code are valid while the hash is the same."""
     digest = hashlib.sha256(platform.python_version().encode())
     for path in sorted(_PACKAGE.rglob("*.py")):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -325,7 +325,7 @@ def _kept_graph(of_bytes: str) -> _Graph:
 
     Reading the imports of 200 files takes a second, and every verb that shows the state of a contest needs them.
     """
-    # Without a home directory the path lies below os.devnull and cannot exist, so nothing is kept.
+    # Without a home directory, the path is below os.devnull and cannot exist, so nothing is stored.
     kept = (files.cache_directory() or Path(os.devnull)) / f"keys-{of_bytes}.json"
     with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
         return msgspec.json.decode(kept.read_bytes(), type=dict[str, _SourceModule])
@@ -362,10 +362,10 @@ def _path(module: str) -> Path | None:
 
 
 def _imports(source: bytes, *, is_contest: bool = False) -> Iterator[str]:
-    """The modules of the harness that a file imports, and those that it names in a string.
+    """The modules of the harness that a file imports or names in a string.
 
-    If a package only re-exports names of its modules, the modules count. Imports for types alone do not count. In a
-    contest's prepare.py, code that runs only if the file is run as a program does not count either.
+    If a package only re-exports names of its modules, the result has these modules. Imports for types alone do not
+    count. In a contest's prepare.py, code under `__name__ == '__main__'` does not count either.
     """
     try:
         tree = ast.parse(source)
@@ -443,7 +443,7 @@ def _code_digest(source: bytes) -> str:
 
 
 def _bare(node: object) -> object:
-    """A syntax tree as nested tuples, equal in every version of Python: no line numbers, docstrings or empty fields."""
+    """A syntax tree as nested tuples, without line numbers, docstrings and empty fields. The same in every Python."""
     if isinstance(node, list):
         return tuple(map(_bare, node))
     if not isinstance(node, ast.AST):

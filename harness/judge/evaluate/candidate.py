@@ -40,13 +40,13 @@ from harness.records import Claims, PallasCall, Statement, Trace
 from harness.sandbox import arrays, asked_device
 from harness.sandbox.messages import Done, Rejected
 
-# The largest share of the useful work that may be done outside Pallas calls ("cheap elementwise work"). Scaling Q
-# before an attention kernel takes 0.002 %.
+# The limit on work outside Pallas calls, as a share of the useful work ("cheap elementwise work"). Scaling Q before an
+# attention kernel takes 0.002 %.
 _OUTSIDE_SHARE = 0.05
-# More small objects than there are free addresses for them after JAX and numpy have been imported.
+# This number of small objects exceeds the number of free addresses for them after the imports of JAX and numpy.
 _BALLAST = 1 << 18
 
-# Source lines are those of the candidate and its packages: the judge's own frames are left out.
+# Removes the judge's frames, so that source lines are those of the candidate and its packages.
 source_info_util.register_exclusion(str(Path(harness.__file__).parent))
 # This process serves one candidate: `export_cpu` and `interpret` use the programs of `trace` and `trace_smaller`.
 _full: TracedKernel | None = None
@@ -55,7 +55,8 @@ _second_shape: TracedKernel | None = None
 _runs: dict[tuple[str, int], Callable[..., Any]] = {}
 # The contents of memory after the last run of each program in TPU interpret mode.
 _left: dict[str, Left] = {}
-# The position in `transfers.MOST_UNDER_WAY` that the last interpreted run needed; the next run starts with it.
+# The position in `transfers.MOST_UNDER_WAY` of the limit that the last interpreted run needed. The next run starts with
+# this limit.
 _room = 0
 # The candidate's files as the judge wrote them; files that the candidate writes into its folder later do not count.
 _sources: dict[str, bytes] = {}
@@ -207,7 +208,7 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot,
 def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
     """Raises Rejected `flop-claim` for a wrong claim, `work-outside-pallas` for too much work outside kernels.
 
-    A loop of unknown trip count outside kernels may do no work at all.
+    Outside kernels, a loop with an unknown trip count must not compute anything.
     """
     useful = statement.work
     if claims.flops not in (None, useful.flops):
@@ -305,7 +306,7 @@ def interpret(request: messages.InterpretRequest) -> Done:
 
     If a wait could end any of several transfers, the first family at a smaller shape runs three times: transfers end in
     the reverse of the order in which they were started, in that order, and in a random order. For the other families
-    the order is random; a result that this order makes wrong fails the comparison with the reference. If the run of the
+    the order is random. If this order makes a result wrong, the comparison with the reference fails. If the run of the
     first family or of the full shape may have read unwritten memory, the program runs again on the same inputs. Memory
     then holds the values that the first run left there, and random numbers where that run wrote nothing. Raises
     Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`,
@@ -340,7 +341,7 @@ def interpret(request: messages.InterpretRequest) -> Done:
 
 
 def _are_equal(request: messages.InterpretRequest, outputs: Sequence[Any], others: Sequence[Any]) -> bool:
-    """True if the results are bitwise equal in all rows that are read."""
+    """True if both results are bitwise equal in all rows that are compared."""
     problem = _traced(request.shape).problem
     inputs = problem.make_inputs(request.family, request.seed)
     both = zip(as_read(problem, inputs, outputs), as_read(problem, inputs, others), strict=True)

@@ -1,7 +1,6 @@
 """The process that checks results: it runs the CPU reference program, never kernel.py, and compares with float64.
 
-The rows that are compared come from operators/blocks.py (`sampled_rows`); operators/tolerance.py decides how far they
-may be off.
+operators/blocks.py chooses the rows to compare (`sampled_rows`). operators/tolerance.py has the limits on their errors.
 """
 
 import pickle
@@ -32,7 +31,7 @@ from harness.sandbox.messages import Rejected
 
 
 def check(request: CheckRequest) -> CheckReply:
-    """The check of a program's outputs on inputs of one family, which it draws from the seed. Raises Rejected."""
+    """Draws inputs of one family from the seed and checks a program's outputs on them. Raises Rejected."""
     problem = _problem(request.problem, request.reduced, request.is_second)
     inputs = _inputs(request.problem, request.reduced, request.is_second, request.family, request.seed)
     if different := differing(problem, request.family, inputs):
@@ -50,7 +49,7 @@ def check(request: CheckRequest) -> CheckReply:
 
 
 def probe(request: ProbeRequest) -> ProbeReply:
-    """Changes the inputs of a program and checks which outputs change; at a reduced shape it also repeats a call.
+    """Changes the inputs of a program and checks which outputs change. At a reduced shape, also repeats a call.
 
     Raises Rejected.
     """
@@ -82,7 +81,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
         if failure is not None:
             break
     if failure is None and not request.full:
-        # Other calls ran after the first call, so this check also detects effects of values that they left in memory.
+        # Other calls ran between these two calls, so this check also detects effects of values left in memory.
         again, _ = _split(problem, inputs, _run_untouched(request, inputs))
         new_check, failure = probes.check_determinism(
             outputs, input_probe.family, before, again, mode=mode, seed=request.seed
@@ -92,7 +91,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
 
 
 def _with_shape(failure: Failure | None, problem: Problem, request: CheckRequest | ProbeRequest) -> Failure | None:
-    """The same failure, or None; its message begins with the shape if this is not the contest's own shape."""
+    """The same failure, or None. The message begins with the shape, unless it is the contest's shape."""
     if failure is None:
         return None
     where = at_smaller_shape(problem.statement(), _problem(request.problem, None).statement())
@@ -116,7 +115,7 @@ def _problem(path: str, reduced: int | None, is_second: bool = False) -> Problem
 
 @lru_cache(maxsize=1)
 def _inputs(path: str, reduced: int | None, is_second: bool, family: str, seed: int) -> Sequence[NDArray[Any]]:
-    """The inputs of one family, cached until the next call: probes change the inputs of the check before them."""
+    """The inputs of one family; the last result is cached, because probes change the inputs of the last check."""
     return _problem(path, reduced, is_second).make_inputs(family, seed)
 
 

@@ -1,4 +1,4 @@
-"""The random draws of an evaluation, and the earlier draws that it repeats."""
+"""The random draws of an evaluation, and earlier draws that an evaluation repeats."""
 
 import secrets
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = True) -> Fill:
 
 
 def unforeseen_number(*, is_negative: bool = False) -> float:
-    """A large number, which hides later values in a running maximum; a negative one does so in a running minimum."""
+    """A large number, which hides later values in a running maximum; if negative, in a running minimum."""
     size = float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
     return -size if is_negative else size
 
@@ -41,7 +41,7 @@ def unforeseen_number(*, is_negative: bool = False) -> float:
 def repeatable(
     draws: Iterable[Draw], problem: Problem, mode: Mode, *, reduced: int | None, is_second: bool = False
 ) -> tuple[Draw, ...]:
-    """The different members of `draws` that were checked in this mode at this shape, if their family still exists.
+    """The different members of `draws` in this mode and at this shape, if their family still exists.
 
     `reduced` is the position of the shape in `problem.reduced()`, or None for the full shape. `is_second` selects the
     second shape near this reduced shape.
@@ -59,8 +59,7 @@ def repeatable(
 def mode_of(reduced: int | None) -> Mode:
     """The recorded mode of a run of the CPU reference program at this reduced shape (None: the contest's own shape).
 
-    A kernel without a smaller shape is checked at the contest's shape twice, once in place of a smaller shape; both
-    runs have the mode `full`.
+    A kernel without a smaller shape is checked twice at the contest's shape. Both runs have the mode `full`.
     """
     return "full" if reduced is None else "reduced"
 

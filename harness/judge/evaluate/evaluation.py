@@ -34,7 +34,7 @@ _NOBODY = Listener()
 
 
 def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
-    """The evidence about a candidate; its `failure` is the reason if the evaluation ended early.
+    """The evidence about a candidate. If the evaluation ended early, `failure` is the reason.
 
     Writes programs, dumps, Mosaic text and HLO text to `request.work`, replacing those of an earlier run. Also writes
     the HLO text to the contest's `profile_data/kernel.hlo.txt`, and on a device a profile to `profile_data`. Each
@@ -135,7 +135,7 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
 
 
 def _keep(plan: Plan, state: State) -> None:
-    """Caches the results of compiler and simulator if all latencies are known; a time limit may hide a latency."""
+    """Caches the results of compiler and simulator, unless a latency is unknown, for example after a time limit."""
     programs, evidence, simulation = plan.request.programs, state.evidence, state.evidence.simulation
     if programs is None or state.seen is not None:
         return

@@ -121,10 +121,10 @@ class CheckReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """Probe the dependence of the outputs of the CPU reference program `artifact` on its inputs; `seed` draws both.
+    """Probe how outputs of the CPU reference program `artifact` depend on its inputs. `seed` draws inputs and probes.
 
-    If `reduced` is None, the shape is the full shape. `full`: only the probes that are worth their time at the full
-    shape are made. `over` is the chip of a program over a mesh.
+    If `reduced` is None, the shape is the full shape. `full`: make only the probes that are worth their time at the
+    full shape. `over` is the chip of a program over a mesh.
     """
 
     problem: str

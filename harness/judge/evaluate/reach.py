@@ -1,4 +1,4 @@
-"""The paths that each child of a judgement may use, in addition to installed files and the child's own folder."""
+"""The paths that each child of an evaluation may use, in addition to installed files and the child's folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: b
 
 
 def left_behind(children: Children) -> tuple[Failure, ...]:
-    """The failure of a candidate that left processes behind; empty if it left none. By now these are ended."""
+    """The failure of a candidate that left processes behind, which have been ended; empty if it left none."""
     if not children.left_behind:
         return ()
     words = ", ".join(children.left_behind.values())
@@ -33,7 +33,7 @@ def left_behind(children: Children) -> tuple[Failure, ...]:
 
 
 def not_looked_into(chip: Chip) -> tuple[str, ...]:
-    """Sentences on unknown facts about a kernel for `chip`; empty if its compiler and simulator are available."""
+    """Sentences on facts that are unknown for kernels on `chip`; empty if the chip has a compiler and a simulator."""
     if chip.kind == "TPU":
         return ()
     return (
@@ -66,8 +66,8 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
 def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:
     """The failure of a compiled program whose matrix units do less than the useful work; empty if they do all of it.
 
-    Also empty if the units' work is not known. The work is counted in the schedule that is timed, not taken from the
-    report of the candidate's process. All matrix products are in kernels, because they are refused elsewhere.
+    Also empty if the units' work is not known. The work is counted in the timed schedule, not taken from the report of
+    the candidate's process. All matrix products are in kernels, because they are refused outside kernels.
     """
     done = simulation.mean_mxu_flops
     if simulation.mean_seconds is None or done is None or done >= matmul_flops:

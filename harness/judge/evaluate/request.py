@@ -39,11 +39,11 @@ class Request:
 
     If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with a
     reference: the evidence can support no verdict, the contest's kernel.hlo.txt is not replaced, and the cost of each
-    source line is computed only if `with_lines`. `draws` are earlier draws that are repeated, in addition to fresh
+    source line is computed only if `with_lines`. `draws` are earlier draws. They are repeated, in addition to fresh
     draws, if a program of their shape exists. A program in the cache `programs` is not compiled or simulated again; a
     new program is added. Without a cache, or if children cannot be confined, everything is compiled and simulated anew.
-    `stubs` are the modules that the contest replaces by stand-ins, `assumption` is its statement on branches that
-    depend on unknown values.
+    `stubs` are the modules that the contest replaces by stand-ins. `assumption` is the contest's statement on branches
+    that depend on unknown values.
     """
 
     directory: Path
@@ -78,8 +78,8 @@ class Request:
 class Listener:
     """The callbacks of a running evaluation.
 
-    `progress` is called for each stage, `after_trace` with the trace; if the latter raises, the evaluation ends. If
-    `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
+    `progress` is called for each stage, and `after_trace` with the trace. If `after_trace` raises, the evaluation ends.
+    If `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
     names the checks that were left out (`unchecked`). For a suite, `after_trace` and `is_slower` are called for the
     whole suite.
     """
@@ -155,8 +155,8 @@ class Plan:
     def program_keys(self) -> tuple[str, ...]:
         """The keys of the exported program in `request.programs`; call before it is compiled. Empty without a cache.
 
-        The first is the key of the program as this request compiles it. If source lines are not requested, the key with
-        source lines follows: its entry serves as well, because the schedule is the same.
+        The first key is that of the program as this request compiles it. If source lines are not requested, the key
+        with source lines follows. Its entry can be used too, because the schedule is the same.
         """
         programs, simulate = self.request.programs, self.request.simulate
         if programs is None:

@@ -114,7 +114,8 @@ def _shaped(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[messages.CompileRequest | KnownAnswer]:
     texts = [plan.work / "kernel.hlo.txt"]
     if plan.request.checked:
-        # This file is of the last judged candidate. Screening runs several candidates at a time and does not write it.
+        # This file belongs to the last judged candidate. Screening runs several candidates at a time, so it does not
+        # write the file.
         texts.append(plan.request.profile_data / "kernel.hlo.txt")
     texts[-1].parent.mkdir(parents=True, exist_ok=True)
     request = messages.CompileRequest(
@@ -209,7 +210,7 @@ def _compiled_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Take
 
 
 def _simulated_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Taken:
-    """Adds the offences of the program with all checks to those of the timed program."""
+    """Adds the offences in the fully checked program to those in the timed program."""
     return _with_offences(state, answer.reply.offences), ()
 
 
@@ -286,13 +287,13 @@ def _check_full(
 
 def _subject(plan: Plan, program: ReferenceProgram, reduced: int | None) -> dict[str, Any]:
     """The fields of CheckRequest and ProbeRequest that say which program is checked at which shape."""
-    # Over a mesh each check interprets the program, and needs the chip for that.
+    # Over a mesh, each check interprets the program, and so needs the chip.
     over = plan.chip if plan.chip.mesh else None
     return {"problem": str(plan.pickled_problem), "reduced": reduced, "artifact": str(program.path), "over": over}
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The families for the CPU reference program at the full shape; without the first if the interpreter runs it."""
+    """The families for the CPU reference program at the full shape. Omits the first if the interpreter runs it."""
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
@@ -300,15 +301,15 @@ def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
 def _check_reduced(
     plan: Plan, state: State, program: ReferenceProgram
 ) -> Iterator[messages.CheckRequest | messages.ProbeRequest]:
-    """Checks of the families, each with its own seed, then the probes: a wrong value says more than a failed probe."""
+    """Checks of the families, each with another seed, then probes. A wrong value tells more than a failed probe."""
     shapes = _shapes_of(state)
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if shapes.has_second and not shapes.difference and not has_tables:
-        # Only drawn families remain: the interpreter checks the others at the second shape, and the composite at the
-        # full shape has the values of all. All families remain in two cases: with tables, because the composite has
-        # only one kind of table; and if the programs differ, because the kernel may then take another path at the full
-        # shape.
+        # Only drawn families remain, because the interpreter checks the others at the second shape, and the composite
+        # at the full shape has the values of all families. All families remain in two cases. With tables, because the
+        # composite has only one kind of table. If the programs differ, because the kernel may take another path at the
+        # full shape.
         families = tuple(filter(_is_drawn, families)) or families
     yield from _repeated(plan, state, program, shapes.reduced)
     subject = _subject(plan, program, shapes.reduced)
@@ -324,9 +325,9 @@ def _is_drawn(family: str) -> bool:
 def _repeated(
     plan: Plan, state: State, program: ReferenceProgram, reduced: int | None
 ) -> Iterator[messages.CheckRequest | messages.ProbeRequest]:
-    """The same checks on the inputs of an earlier evaluation, including those of its interpreted runs at this shape.
+    """The same checks on the inputs of an earlier evaluation, including inputs of interpreted runs at this shape.
 
-    These checks precede those on fresh inputs, so that an earlier failure shows first.
+    These checks precede the checks on fresh inputs, so that an earlier failure shows first.
     """
     shapes, subject = _shapes_of(state), _subject(plan, program, reduced)
     draws = repeatable(plan.request.draws, plan.problem, mode_of(reduced), reduced=reduced)
@@ -455,9 +456,9 @@ def left_out(plan: Plan, state: State) -> tuple[str, ...]:
     return (*families, *probes, *interpreted, *checks)
 
 
-# Stages that need the same product send their requests in the order of this table, and a process answers requests in
-# the order in which they were sent. The failure of the lowest rank counts: at reduced shapes, a failure in the
-# interpreter counts before a wrong result, because it names the cause.
+# Stages that need the same product send their requests in the order of this table. A process answers requests in the
+# order in which they were sent. The failure with the lowest rank counts. At reduced shapes, a failure in the
+# interpreter counts before a wrong result, because this failure names the cause.
 STAGES = (
     Stage("trace", rank=(TRACE,), needs="kernel", child="candidate", failing="contract", requests=_trace, take=_traced,
           seconds=lambda policy: policy.trace_seconds),

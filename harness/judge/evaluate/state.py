@@ -1,4 +1,4 @@
-"""The state of an evaluation, replaced after each answer of a process; the order of the steps; the type of a stage."""
+"""The state of an evaluation, which each answer of a process replaces; the order of the steps; the type of a stage."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -27,8 +27,9 @@ Need = Literal[
     "device",
 ]
 
-# The place in the order in which findings count, lowest first. A stage's rank is its step and its place within the
-# step. A request's rank appends its number among the stage's requests. Consequences of a request rank after it.
+# The place of a finding in the order in which findings count, lowest first. A stage's rank is its step and its place
+# within the step. A request's rank appends its number among the stage's requests. Consequences of a request have a
+# higher rank than the request.
 Rank = tuple[int, ...]
 # The steps, in the order in which their findings count.
 TRACE, REDUCED, COMPILE, SIMULATE, COMPARE, FULL, DEVICE = range(7)
@@ -65,9 +66,9 @@ class StageAnswer:
 class State:
     """The findings about one candidate so far.
 
-    `checks` and `failures` come with the rank of their request. `program_keys` are the keys of the exported program,
-    `seen` the results of an earlier evaluation of the same program. `offences` are those of the program compiled with
-    the checks that its options leave out. `is_slower`: the candidate is too slow to be checked at the full shape.
+    `checks` and `failures` have the rank of their request. `program_keys` are the keys of the exported program. `seen`
+    has the results of an earlier evaluation of the same program. `offences` are the offences in the program compiled
+    with the checks that its options leave out. `is_slower`: the candidate is too slow to be checked at the full shape.
     """
 
     evidence: Evidence
@@ -89,7 +90,7 @@ class State:
         return self.adding(warnings=(*self.evidence.warnings, *sentences))
 
     def checked(self, rank: Rank, checks: Iterable[Check]) -> "State":
-        """The same state with these checks, which count if no finding of a lower rank ends the evaluation."""
+        """The same state with these checks. They count if no finding of a lower rank ends the evaluation."""
         return replace(self, checks=(*self.checks, *((rank, check) for check in checks)))
 
     def failing(self, rank: Rank, *failures: Failure) -> "State":
@@ -123,7 +124,7 @@ class State:
         )
 
 
-# The consequences of an answer: the new state, and the products that now exist for other stages.
+# The consequences of an answer: the new state, and the new products for other stages.
 Taken = tuple[State, tuple[Product, ...]]
 
 
@@ -135,9 +136,9 @@ def _fail(plan: Plan, state: State, answer: StageAnswer) -> State:
 class Stage:
     """One row of the table: `requests` makes the requests to the process `child`, `take` adds each answer to the state.
 
-    The stage begins once the product `needs` exists. `name` is for people; several rows may share a name. `rank` is the
-    row's place in the order in which failures count. If an answer is a Failure, `failing` is its stage, and `fail`
-    returns the new state. `seconds` is the time limit of each request.
+    The stage begins once the product `needs` exists. `name` is shown to people; several rows may have the same name.
+    `rank` is the row's place in the order in which failures count. If an answer is a Failure, `failing` is its stage,
+    and `fail` returns the new state. `seconds` is the time limit of each request.
     """
 
     name: str

@@ -40,7 +40,7 @@ def evaluate_suite(suite: Suite, evaluations: Sequence[Evaluation], listener: Li
 
 
 def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:
-    """The evidence about a suite, from the evidence of its first members in order; the last of them may have failed."""
+    """The evidence about a suite, from the evidence of its first members in order. The last member may have failed."""
     names = [member.name for member in suite.members or ()]
     named = [*zip(names, members, strict=False)]
     first, failure = members[0], members[-1].failure
@@ -65,7 +65,7 @@ def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:
 
 
 def of_member(name: str, failure: Failure | None) -> Failure | None:
-    """The member's failure, if any, as a failure of the suite, whose message begins with the member's name."""
+    """The member's failure as a failure of the suite: the message begins with the member's name. None if no failure."""
     return replace(failure, message=f"{name}: {failure.message}") if failure else None
 
 
@@ -89,8 +89,8 @@ def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
 def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency | None:
     """The weighted geometric mean of the members' times; None if a member has no latency.
 
-    Its relative error is the weighted mean of the members' relative errors: the simulator errs in the same way at all
-    shapes, so errors do not average out.
+    Its relative error is the weighted mean of the members' relative errors. They do not average out, because the
+    simulator errs in the same way at all shapes.
     """
     times = [evidence.latency for _, evidence in named if evidence.latency is not None]
     if len(times) < len(suite.members or ()):

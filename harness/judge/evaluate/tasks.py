@@ -17,7 +17,7 @@ MODULES: dict[ChildName, str] = {
     "simulator": "harness.judge.evaluate.timing.simulation",
     "timer": "harness.judge.evaluate.timing.device_timing",
 }
-# By type of request: the name of the task that it asks for, and the type of the answer.
+# By type of request: the name of the requested task, and the type of the answer.
 TASKS: dict[type, tuple[str, type]] = {
     messages.TraceRequest: ("trace", messages.TraceReply),
     messages.ShapesRequest: ("trace_smaller", messages.ShapesReply),

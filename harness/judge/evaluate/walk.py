@@ -1,7 +1,7 @@
-"""Runs the stages of the table for one candidate: a stage begins once its inputs exist, until the outcome is certain.
+"""Runs the stages of the table for one candidate, until the outcome is certain. A stage begins once its inputs exist.
 
-Stages run side by side, but the outcome does not depend on their speed: every request has a rank, and the failure of
-the lowest rank counts, once all requests of lower rank have been answered.
+Stages run in parallel, but the outcome does not depend on their speed. Every request has a rank. The failure with the
+lowest rank counts, once all requests with lower ranks have been answered.
 """
 
 import os
@@ -18,8 +18,8 @@ from harness.sandbox import confinement
 from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 
-# With fewer cores, checks at the full shape wait until the candidate is known to be fast enough for them. They also
-# wait while reduced shapes are checked and the chip's program is compiled or simulated at the same time.
+# With fewer cores, checks at the full shape wait until the candidate is known to be fast enough. They also wait while
+# both checks at reduced shapes and the compilation or simulation of the chip's program are running.
 _MANY_CORES = 4
 
 
@@ -37,7 +37,7 @@ class Evaluation:
         self._until = DEVICE
 
     def run(self) -> Evidence:
-        """The evidence; runs all stages, up to the failure that counts or until the candidate turns out to be too slow.
+        """Returns the evidence. Runs all stages, up to the failure that counts or until the candidate proves too slow.
 
         Raises the errors that `listener.after_trace` raises.
         """
@@ -63,7 +63,7 @@ class Evaluation:
             self._clock.end_all("done")
 
     def stop(self) -> None:
-        """Treats the candidate as too slow for its full shape, as if `listener.is_slower` had returned True."""
+        """Treats the candidate as too slow for the full shape, as if `listener.is_slower` had returned True."""
         self.state = replace(self.state, is_slower=True)
 
     def ended(self) -> Evidence:
@@ -98,7 +98,7 @@ class Evaluation:
                     self._workers.ask(stage, request)
 
     def _work_off(self) -> None:
-        """Takes answers and sends the requests that these make possible, until no outstanding answer can count."""
+        """Takes answers and sends requests that become possible, until no outstanding answer can change the outcome."""
         while True:
             self._begin_waiting()
             for name in self._workers.drop(self.state.last):
@@ -146,7 +146,7 @@ class Evaluation:
 
     @property
     def _is_time_open(self) -> bool:
-        """True while the candidate may still turn out to be too slow to be checked at the full shape."""
+        """True while the candidate may still be found too slow for checks at the full shape."""
         is_asked = self._listener.is_slower is not None and self.plan.source == "simulated"
         return is_asked and self.state.evidence.latency is None
 

@@ -14,7 +14,7 @@ from harness.sandbox.jobs import Child, Job
 # The niceness of processes whose results are not needed yet.
 _NICENESS = 10
 # One checker for each of the two CPU reference programs (full and reduced shape), and one for the interpreter's
-# outputs. Each checker holds its own inputs in memory.
+# outputs. Each checker has separate inputs in memory.
 _MOST_CHECKERS = 3
 
 
@@ -73,7 +73,7 @@ class Workers:
         self._jobs[job] = (stage, request, (*stage.rank, number))
 
     def answers(self) -> Iterator[tuple[Stage, StageAnswer]]:
-        """Waits for an answer, and yields all answers that have arrived by then, each with its stage."""
+        """Waits for an answer. Yields all answers that have arrived, each with its stage."""
         self._share_cores()
         for job, reply in (self._children.wait(), *self._children.finished_jobs()):
             # All other jobs belong to another member of a suite, or were dropped.
@@ -82,7 +82,7 @@ class Workers:
                 yield stage, StageAnswer(request, reply, rank)
 
     def drop(self, last: Rank | None) -> list[str]:
-        """Drops the requests that rank behind `last` and those of ended processes; returns their stages' names."""
+        """Drops requests with a higher rank than `last`, or to ended processes. Returns the names of their stages."""
         dropped = [
             job
             for job, (_, _, rank) in self._jobs.items()
@@ -111,7 +111,7 @@ class Workers:
         return any(job in self._jobs and self._jobs[job][2][0] == FULL for job in child.queue)
 
     def _checker(self, program: str, *, is_late: bool) -> Child:
-        """The process for this check: the process that compiled the program, else that with the shortest queue.
+        """The process for this check: the process that compiled the program, or the process with the shortest queue.
 
         A request at a reduced shape (not `is_late`) avoids processes with requests at the contest's own shape.
         """
@@ -128,7 +128,7 @@ class Workers:
     def _share_cores(self) -> None:
         """Makes processes yield to the compilation and simulation of the chip's program, for which everything waits.
 
-        Checks at the contest's shape also yield to checks at reduced shapes, because the latter end more evaluations.
+        Checks at the contest's shape also yield to checks at reduced shapes, because these end more evaluations.
         """
         is_compiling, is_reduced_open = self.is_compiling, self.is_reduced_open
         for name, child in self._started.items():

@@ -1,4 +1,4 @@
-"""Accesses to vector memory in a schedule: the rows that its loads and stores touch, relative to a scalar register."""
+"""Accesses to vector memory in a schedule: the rows that loads and stores access, relative to a scalar register."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names
 
-# A schedule with this many allocations or more is not checked: they lie far apart, and an address has 32 bits.
+# A schedule with at least this number of allocations is not checked: they are far apart, and an address has 32 bits.
 _MOST_ALLOCATIONS = 1000
 # `[vmem:[#allocation5 + $0x38] sm:$0xff]`, `[vmem:[%s12_s10] ss:$2 sm:$0xf]`.
 _PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \+ \$0x([0-9a-f]+))?\]([^\]]*)\]")
@@ -35,7 +35,7 @@ class Access(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touch:
-    """All accesses in a run of bundles that are relative to the same value of the same register.
+    """All accesses in consecutive bundles that are relative to the same value of the same register.
 
     `low` is the first row accessed, `high` the row after the last. `reads` and `writes` are the rows that are read and
     written, sorted and merged.

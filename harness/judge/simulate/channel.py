@@ -1,4 +1,4 @@
-"""A core's path to HBM with its transfers' arrival times, and the assumptions of a run that bounds the latency."""
+"""A core's path to HBM with the arrival times of transfers, and the assumptions of a run that bounds the latency."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class GrantedBound:
 
 
 class Channel:
-    """One core's path to HBM, which all HLO ops of a module share: the time at which it is free, and the moved bytes.
+    """One core's path to HBM, shared by all HLO ops of a module: the time at which it is free, and the moved bytes.
 
     `others` are the paths of the chip's other cores. A transfer for all cores moves its bytes over all paths.
     """
@@ -70,11 +70,11 @@ class Channel:
     ) -> int:
         """The cycle at which a transfer of `amount` bytes that starts at `clock` has arrived.
 
-        Transfers, reads and writes alike, occupy the path one after the other in the order of their starts, each for a
-        fixed cost plus bytes / bandwidth. A transfer arrives one latency after it has left the path; latencies overlap.
-        At every bandwidth the rate of a single transfer is limited. A transfer `for_all` cores uses the paths of all
-        cores, and each core moves an equal part of the bytes at no more than the limit. A transfer of a core that runs
-        `alone` also uses all paths, but this core moves all bytes.
+        Reads and writes occupy the path one after the other in the order of their starts, each for a fixed cost plus
+        bytes / bandwidth. A transfer arrives one latency after it has left the path; latencies overlap. The rate of a
+        single transfer is limited, whatever the bandwidth. A transfer `for_all` cores uses the paths of all cores, and
+        each core moves an equal part of the bytes, at no more than this limit. A transfer of a core that runs `alone`
+        also uses all paths, but this core moves all bytes.
         """
         machine = self.machine
         self.transfers += 1
@@ -84,8 +84,8 @@ class Channel:
         kind = source, destination, amount, len(ways), for_all
         cycles_of_kind = self._cycles.get(kind)
         if cycles_of_kind is None:
-            # No published time shows how long a transfer inside the chip takes. The time of a transfer from HBM at full
-            # bandwidth is used; we assume that the true time is no longer.
+            # No published time shows how long a transfer inside the chip takes. We use the time of a transfer from HBM
+            # at full bandwidth, and assume that the true time is no longer.
             read, written = source == "hbm", destination == "hbm"
             movers = len(ways) if for_all else 1
             cost = read / machine.hbm_read_share + written / machine.hbm_write_share

@@ -1,4 +1,4 @@
-"""A schedule's program, ready to run: the function that the schedule was compiled to, and facts for its caller."""
+"""A schedule's program, ready to run: the function compiled from the schedule, and facts for the function's caller."""
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
@@ -22,9 +22,9 @@ Run = Callable[[Memory, Pipes, Callable[[int], None], int, Call], Steps]
 class Program:
     """A compiled schedule: `run(memory, pipes, tick, clock, call)` executes it from `clock` on.
 
-    `run` is a generator (see Steps) that returns the clock at its end. It raises Unknowable if the end is not known.
-    `pipes` counts how often each stretch runs. `run` calls `tick(clock)` before every block; blocks begin where
-    branches take effect and at their targets.
+    `run` is a generator (see Steps) that returns the clock at its end, or raises Unknowable if the end is not known.
+    `pipes` counts the runs of each stretch. `run` calls `tick(clock)` before every block; blocks begin where branches
+    take effect and at their targets.
 
     - `kinds`: one operation of each kind that uses units.
     - `operands`: memory space and address of each operand, by the operand's index.

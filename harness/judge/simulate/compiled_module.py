@@ -17,7 +17,7 @@ from harness.judge.simulate.structure import prefetched_words, result_words
 class CompiledModule:
     """The compiled `programs` of a module and their `schedules`, by the names of their HLO ops.
 
-    - `unfit`: the reason why the module cannot be executed at all, or "".
+    - `unfit`: the reason why the module cannot be executed, or "".
     - `top`: the name of the program that calls all other programs.
     - `parameters`: the names of the module's parameters, in their order.
     - `in_place`: for each result that reuses a parameter's memory, the parameter's index by the result's index.
@@ -50,7 +50,7 @@ def compile_module(
 
     The programs run on `machine` and on all machines with the same number of branch slots. If `traced`, the programs
     report every stretch to the memory's trace. XLA may fetch some operands before a program starts (cross-program
-    prefetch). If `fetched_before`, these operands are there at the start; otherwise the program fetches them.
+    prefetch). If `fetched_before`, these operands are in place at the start; otherwise the program fetches them.
     """
     called, entry = {*dump.calls}, dump.module.entry
     shape = entry.root.shape if entry is not None and entry.root is not None else None

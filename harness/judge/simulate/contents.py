@@ -56,7 +56,7 @@ class Contents:
         }
 
     def returned(self, values: Sequence["int | Unknown"], results: Mapping[int, Words]) -> None:
-        """Records that a called op's scalar program has written the words `results[i]` to the address `values[i]`."""
+        """Records that a called op's scalar program has written `results[i]` (words) to the address `values[i]`."""
         for index, words in results.items():
             value = values[index] if index < len(values) else None
             if value is not None and not isinstance(value, Unknown):
@@ -92,9 +92,9 @@ class Contents:
         return self._place(address, "vmem")
 
     def _place(self, address: int, space: str) -> int:
-        """The address that loads and stores use for the memory that a transfer accesses at `address`.
+        """The address in loads and stores of the memory that a transfer accesses at `address`.
 
-        A transfer's address counts granules, so the program multiplies an address that counts rows before a transfer.
+        A transfer's address counts granules. So before a transfer, the program multiplies an address that counts rows.
         """
         scale = max(1, ROW_BYTES // self._granule_bytes)
         address &= WORD
@@ -116,7 +116,7 @@ class Contents:
             del self._at[start]
 
     def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
-        """The known words of the array that holds `address`, and the index of the word there; None if not known."""
+        """The known words of the array that contains `address`, and the index of that word; None if not known."""
         if isinstance(address, Unknown):
             return None
         start = max((start for start in self._at if start <= address), default=None)

@@ -52,7 +52,7 @@ def run_compiled(
     traces: tuple[SpanRecorder, ...] = (),
     bound: GrantedBound | None = None,
 ) -> tuple[CoreRun, ...]:
-    """The result of `run_cores`, for a module compiled for any machine with as many branch slots as `machine`."""
+    """The result of `run_cores` for a compiled module, whose machine must have the same branch slots as `machine`."""
     execution = _ModuleExecution(
         module=module, machine=machine, tables=tables, deadline=deadline, bound=bound, is_watching=bound is None
     )
@@ -369,7 +369,7 @@ def _nothing() -> None:
 def _budget(machine: Machine, deadline: float) -> Callable[[int], None]:
     """A function to call before every block of a program. It raises Unknowable if the run has taken too long.
 
-    Both the simulated time and, by `deadline`, this computer's time are limited.
+    The simulated time is limited, and so is the time on this computer (by `deadline`).
     """
     limit = int(_LONGEST_RUN_SECONDS * machine.clock_hz)
     jumps = 0

@@ -1,7 +1,7 @@
-"""The units that keep an operation longer than one cycle (MXU, XLU, EUP), and the stalls while bundles wait for them.
+"""The units that an operation occupies for several cycles (MXU, XLU, EUP), and stalls of bundles that wait for them.
 
-Bundles issue in order, each as a whole: a bundle stalls until every unit that it pushes to is free and every result
-that it pops has come out. Because of these stalls, the compiler removes empty bundles, so a count of bundles alone
+Bundles issue in order, each as a whole. A bundle stalls until every unit to which it pushes is free, and every result
+that it pops is available. Because of these stalls, the compiler removes empty bundles. So a count of bundles alone
 gives less time than the units need.
 
 `Units` in harness/chips/row.py describes the cycles and latencies; each chip's values are in its file in harness/chips.
@@ -22,11 +22,11 @@ from harness.judge.simulate.machine import Machine
 class Use:
     """One operation's use of one unit.
 
-    The operation issues when `port` is free, or will be free within `early` cycles. It occupies the port for `cycles`,
-    from the cycle at which both this port and the port `behind` are free. `latency` cycles after this start, it puts
-    `results` values into `queue`, one every `spacing` cycles, or one into each of `slots`. If `pops`, the operation
+    The operation issues when `port` is free or will be free within `early` cycles. It occupies the port for `cycles`,
+    from the cycle at which this port and the port `behind` are free. `latency` cycles after this start, `results`
+    values enter `queue`, one every `spacing` cycles, or one value enters each of `slots`. If `pops`, the operation
     takes one value out of `queue` instead. A queue whose name ends in `]` is an addressed result buffer, and so are all
-    slots; the other queues are first in, first out.
+    slots. The other queues are first in, first out.
     """
 
     port: str
@@ -44,7 +44,7 @@ class Use:
 
 # One stretch's uses: (bundle offset within the stretch, uses of that bundle).
 Uses = tuple[tuple[int, tuple[Use, ...]], ...]
-# Cycles from the stretch's start until each port is free, and until each result is out; free ports are left out.
+# Cycles from the stretch's start until each port is free, and until each result is available. Free ports are left out.
 State = tuple[tuple[tuple[str, float], ...], tuple[tuple[str, tuple[int, ...]], ...]]
 
 IDLE: State = ((), ())
@@ -52,11 +52,11 @@ IDLE: State = ((), ())
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Bundles `first` to `last` (excluded) that run one after the other, with no decision or transfer between them.
+    """Bundles `first` to `last` (excluded) that run in sequence, with no decision or transfer between them.
 
-    `users` are the operations that use units, by the offset of their bundle. Each operation is given as the index of
-    its kind among the program's kinds, so that stretches are the same on every machine. If a predicated operation keeps
-    a unit busy, each outcome of the predicate is a stretch of its own.
+    `users` are the operations that use units, by the offset of their bundle. Each operation is represented by the index
+    of its kind among the program's kinds, so that stretches are the same on every machine. If a predicated operation
+    occupies a unit, each outcome of the predicate is a separate stretch.
     """
 
     first: int
@@ -77,7 +77,7 @@ class Pass:
     visits: int = 0
 
 
-# The most results that a queue keeps. A queue deeper than any hardware FIFO is the effect of wrongly paired pops.
+# The most results that a queue keeps. If a queue were deeper than any hardware FIFO, pops were paired wrongly.
 _DEEPEST_QUEUE = 512
 
 # Rows of 8-bit values in one register.
@@ -89,7 +89,7 @@ _LONGEST_MEMORY = 1 << 14
 _MXU = re.compile(r"mxu\d")
 _XLU = re.compile(r"xlu\d")
 _THIRD_XLU = "xlu2"
-# The width of a transpose stands after its operands: (vx, 128) or (vx, vy, 128).
+# The width of a transpose follows its operands: (vx, 128) or (vx, vy, 128).
 _WIDTH = re.compile(r", (\d+)$")
 _BUFFER = re.compile(r"mrb\[(\d+)\]")
 _EUP_WORDS = "vexp vpow vrcp vlog vrsqrt vtanh vsqrt vsin vcos verf vsigmoid vsigshft vrecip"
@@ -128,7 +128,7 @@ def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
 def kinds_of_users(schedule: Schedule, machine: Machine) -> tuple[dict[int, list[tuple[str, int]]], tuple[Op, ...]]:
     """The operations that use units, by bundle, each as (predicate, kind); and one operation of each kind.
 
-    Operations of one kind do the same to the units, on any machine.
+    Operations of one kind use the units in the same way, on any machine.
     """
     numbers: dict[str, int | None] = {}
     kinds: list[Op] = []
@@ -154,9 +154,9 @@ def waited_for(use: Use) -> str:
 
 
 def _transpose_uses(op: Op, xlu: str, machine: Machine) -> tuple[Use, ...]:
-    """The uses of one operation of a transpose: several operations take rows in, and the last one gives the results.
+    """The uses of one operation of a transpose. Several operations take rows in; the last operation gives the results.
 
-    `width` columns become rows; a register holds 8 rows of 32 bits, 16 of 16 bits or 32 of 8 bits. An opcode with
+    `width` columns become rows. A register holds 8 rows of 32 bits, 16 of 16 bits or 32 of 8 bits. An opcode with
     `binary` transposes two arrays.
     """
     is_wide = ".b32" in op.opcode
@@ -202,7 +202,7 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
             1 if slots else spacing,
             flops=flops,
             early=early,
-            # If there is no queue, the latch has already waited for the weights.
+            # Without a queue, the latch has already waited for the weights.
             behind=weights if early else "",
             slots=slots,
         )
@@ -225,7 +225,7 @@ def _rows_and_results(name: str, machine: Machine) -> tuple[int, int]:
 
     A vector register holds 8 rows of 32-bit values, 16 of 16-bit, 32 of 8-bit and 64 of 4-bit values.
     """
-    # A matmul from the MXU's register of rows (lmr) names 16 rows, but one result is popped for it, as for 8 rows.
+    # A matmul from the MXU's register of rows (lmr) names 16 rows, but only one result is popped, as for 8 rows.
     if ".f32" in name or ".s32" in name or ".lmr." in name:
         return 8, max(1, machine.matmul_results // 2)
     if ".s4" in name or ".u4" in name:
@@ -236,7 +236,7 @@ def _rows_and_results(name: str, machine: Machine) -> tuple[int, int]:
 
 
 class Pipes:
-    """A cache of the stalls of stretches: a stretch that is entered in the same state takes the same time again."""
+    """A cache of the stalls of stretches. A stretch that is entered in the same state takes the same time again."""
 
     def __init__(self, stretches: Iterable[tuple[int, Uses]]) -> None:
         self._stretches = tuple(stretches)
@@ -301,7 +301,7 @@ class Pipes:
                     before = ports.get(use.port, 0)
                     if use.behind:
                         before = max(before, ports.get(use.behind, 0))
-                    # A unit that is busy for a part of this cycle begins as soon as it is free, before the next bundle.
+                    # A unit that is busy for a part of this cycle begins when it becomes free, before the next bundle.
                     begin = before if ready - before < 1 else ready
                     ports[use.port] = begin + use.cycles
                     start = max(ready, ceil(begin))

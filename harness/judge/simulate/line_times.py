@@ -61,10 +61,10 @@ def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None
     for index, executed in enumerate(run.executions):
         alike[executed].append(index)
     alike.pop(0, None)
-    # Many bundles run equally often and serve the same lines, so each group of equal bundles is computed once.
+    # Many bundles run equally often and belong to the same lines, so each group of such bundles is computed once.
     for executed, places in alike.items():
         for shared, times in Counter(sources[index].shared for index in places).items():
-            # Each line that shares the bundle gets an equal part of its executions, in whole numbers.
+            # Each line that shares the bundle gets an equal part of the bundle's executions, in whole numbers.
             each, left = divmod(executed, len(shared))
             for place, name in enumerate(shared):
                 lines[name].issue += times * (each + (place < left))

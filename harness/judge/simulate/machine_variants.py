@@ -1,4 +1,4 @@
-"""Variations of a chip's nominal machine, each with an uncertain constant moved or an uncertain rule reversed.
+"""Variations of a chip's nominal machine. Each changes an uncertain constant or reverses an uncertain rule.
 
 docs/SIMULATOR.md states the origin of each constant. A gain must exist on all of these machines
 (judge/verdict/compare_resimulated.py).
@@ -22,8 +22,8 @@ from harness.judge.simulate.module import mean_seconds, prepare, run_prepared
 from harness.judge.simulate.uncertainty import LINK_WAITS
 from harness.records import NOMINAL, OTHER_WAY
 
-# Constants that were read off the spacing of operations in the compiler's own schedule, each with its fields of
-# Machine. No published time confirms them, so the true values may differ by the factors in `_FACTORS`.
+# Constants from the spacing of operations in the compiler's schedule, each with its fields of Machine. No published
+# time confirms these constants, so the true values may differ by the factors in `_FACTORS`.
 _READ_OFF = {
     "matmul_latency_cycles": ("matmul_latency_cycles",),
     "push_cycles, push_transposed_cycles": ("push_cycles", "push_transposed_cycles", "push_float32_transposed_cycles"),
@@ -37,8 +37,8 @@ _READ_OFF = {
     "eup_latency_cycles": ("eup_latency_cycles",),
 }
 _FACTORS = (0.8, 1.2)
-# Values that reverse two rules, which were read off the same spacing: the first half of a row pair goes to the weight
-# port before the port is free, and a packed exponential occupies its unit for two cycles.
+# Values that reverse two rules from the same spacing. The first half of a row pair goes to the weight port before the
+# port is free. A packed exponential occupies its unit for two cycles.
 _RULES: Mapping[str, Any] = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
 # The published times of permutations on two kinds of chip and of an all-gather on a third show 86 to 95 % of a link's
 # bandwidth (`Links` in harness/chips/row.py), and 0.75 or 1 us for a hop.
@@ -58,11 +58,11 @@ def doubts(chip: Chip) -> Mapping[str, Machine]:
     """The variations of the chip's machine, each under a name that states the changed constant and the change.
 
     - Fitted constants are moved to the ends of their intervals (`Intervals` of the chip's row).
-    - Constants that were read off the compiler's schedules are moved by 20 % up and down.
+    - Constants from the compiler's schedules are moved by 20 % up and down.
     - The rules in `_RULES` are reversed.
     - For several chips, the constants of the links are moved too.
-    - The clock is not moved, because it scales all cycles alike. The published constants are not moved either: the
-      bandwidth, and the rows that a matrix unit takes in.
+    - The clock is not moved, because it scales all cycles in the same way. Published constants are not moved either:
+      the bandwidth, and the rows that a matrix unit takes in.
     """
     row, machine = chips.row(chip.name), machine_of(chip)
     calibrated = row.calibrated or Calibrated()
@@ -82,7 +82,7 @@ def doubts(chip: Chip) -> Mapping[str, Machine]:
             for factor in factors:
                 links = replace(machine.links, **{field_name: getattr(machine.links, field_name) * factor})
                 machines[f"links: {field_name} x{factor}"] = replace(machine, links=links)
-    # An interval that ends at the nominal value gives no variation on that side.
+    # If an end of an interval is the nominal value, this end gives no variation.
     return {name: variant for name, variant in machines.items() if variant != machine}
 
 
@@ -102,10 +102,10 @@ def seconds_on(
 ) -> tuple[float | None, ...]:
     """The mean seconds of the module dumped in `directory`, on each of the named machines; None if unknown.
 
-    A name is NOMINAL (the chip's own machine), a name from `doubts`, or OTHER_WAY (the chip's own machine with the
-    opposite assumption about branches). The dump is read once and compiled once. `deadline_seconds` limits the time
-    that all runs together take on this computer; the result of a run that has not ended by then is None. Raises
-    RatchetError `no-dump` if the folder holds no schedule.
+    A name is NOMINAL (the chip's machine), a name from `doubts`, or OTHER_WAY (the chip's machine with the opposite
+    assumption about branches). The dump is read once and compiled once. `deadline_seconds` limits the time of all runs
+    together on this computer. A run that does not end in this time gives None. Raises RatchetError `no-dump` if the
+    folder has no schedule.
     """
     ends = time.monotonic() + deadline_seconds
     prepared = prepare(read_module(directory), chip)
@@ -131,7 +131,7 @@ def seconds_on(
 
 
 def _is_same(operations: Iterable[Op], changed: Machine, machine: Machine) -> bool:
-    """True if the machines differ only in units' constants that do not matter to a program of these operations."""
+    """True if the machines differ only in constants of units that do not affect a program of these operations."""
     differing = {
         field.name for field in fields(Machine) if getattr(changed, field.name) != getattr(machine, field.name)
     }

@@ -1,4 +1,4 @@
-"""Simulates one compiled module: its top-level program and all HLO ops that this program calls."""
+"""Simulates one compiled module: the top-level program and all HLO ops that it calls."""
 
 import re
 import statistics
@@ -29,10 +29,10 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
 _NO_END = "no known end"
-# The most runs that try other outcomes of decisions that depend on vectors, and the reason if more are needed.
+# The most runs with other outcomes of decisions that depend on vectors; and the reason if more runs are needed.
 _MOST_WAYS = 24
 _TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than {_MOST_WAYS} runs can try both ways"
-# The time limit, in seconds on this computer, for the runs of both ways of a branch, because either may have no end.
+# The time limit, in seconds on this computer, for the runs of both outcomes of a branch. Either run may have no end.
 _BOUND_SECONDS = 5.0
 
 
@@ -59,8 +59,8 @@ def run(
     `seconds` is None, and `unknown[0]` is the reason, in each of these cases:
     - The schedule is incomplete, or its control flow depends on something that is not known.
     - A wait can never be satisfied.
-    - The run takes longer than `deadline_seconds` on this computer, or than 10 s on the chip.
-    - The result is more than the chip can do.
+    - The run takes longer than `deadline_seconds` on this computer, or longer than 10 s on the chip.
+    - The chip cannot do the simulated work in the simulated time.
     """
     ends = time.monotonic() + deadline_seconds
     dump = read_module(dump_directory)
@@ -123,7 +123,7 @@ def run_module(
     with_lines: bool = True,
     fetched_before: bool = False,
 ) -> Simulation:
-    """The simulation of a dump that has been read, on `machine` (None: the chip's own machine).
+    """The simulation of a dump on `machine` (None: the chip's machine).
 
     `fetched_before`: see `compile_module`.
     """
@@ -144,7 +144,7 @@ def run_prepared(
 ) -> Simulation:
     """The simulation of a prepared module on `machine` (None: the chip's own). Records the first run in `recording`.
 
-    `machine` must have as many branch slots as the chip's own machine.
+    `machine` must have as many branch slots as the chip's machine.
     """
     deadline = time.monotonic() + deadline_seconds
     machine = machine or machine_of(prepared.chip)
@@ -162,7 +162,7 @@ def run_prepared(
 
 @garbage_kept()
 def mean_seconds(prepared: Prepared, machine: Machine, deadline_seconds: float) -> float | None:
-    """The `mean_seconds` of the simulation on `machine`, computed at much less cost; None if a run has no end."""
+    """The `mean_seconds` of the simulation on `machine`, at much lower cost; None if a run has no end."""
     deadline = time.monotonic() + deadline_seconds
     cycle_counts = [_cycles_taken(prepared, machine, tables, deadline) for tables in prepared.tables]
     seconds = [cycles / machine.clock_hz for cycles in cycle_counts if cycles is not None]
@@ -208,9 +208,9 @@ def _both_ways(
     """The run in which code that depends on a vector's contents never runs, and the run in which it always does.
 
     At first, all conditions fail in one run and hold in the other. A compiler may jump over conditional code or into
-    it, so the conditions do not show which run skips the code: the run with fewer executed bundles counts as the first.
-    Code that needs one condition to hold and another to fail is executed in neither run. So further runs reverse
-    decisions one by one: first decisions with the same outcome in all runs, then those of the longest and of the
+    it, so the conditions do not show which run skips the code. Therefore the run with fewer executed bundles counts as
+    the first. Neither run executes code that needs one condition to hold and another to fail. So further runs reverse
+    decisions one by one: first decisions with the same outcome in all runs, then decisions of the longest and of the
     shortest run. If `_MOST_WAYS` runs cannot reverse all decisions, the longest run is returned without an end.
     """
     bounds = [GrantedBound(holds=holds) for holds in (False, True)]
@@ -280,7 +280,7 @@ def _timed(name: str, run: Simulation) -> TimedRun:
 def _with_range(
     simulation: Simulation, prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> Simulation:
-    """The simulation. If a vector or the SparseCore leaves it without a latency, its reason also states a range."""
+    """The simulation. If a vector or the SparseCore makes its latency unknown, the reason also states a range."""
     if simulation.seconds is not None or not simulation.unknown:
         return simulation
     reason, ends = simulation.unknown[0], None
@@ -342,7 +342,7 @@ def _with_uncertainty(simulation: Simulation) -> Simulation:
 
 
 def _possible(simulation: Simulation, chip: Chip) -> Simulation:
-    """The simulation, without its latency if the chip cannot do that much in the time: then the simulator is wrong."""
+    """The simulation, without its latency if the chip cannot do the work in this time: then the simulator is wrong."""
     faults = impossibilities(simulation, chip)
     if not faults:
         return simulation
@@ -475,7 +475,7 @@ class _ScheduleColumn:
 
 
 def _columns(dump: ModuleDump, runs: list[OpRun]) -> dict[str, _ScheduleColumn]:
-    """Used issue slots per unit from the compiler's per-bundle table: plain sums, and sums weighted by runs."""
+    """Used issue slots of each unit, from the compiler's table of bundles: plain sums, and sums weighted by runs."""
     columns: dict[str, _ScheduleColumn] = {}
     for schedule, table in zip(dump.schedules, dump.utilisations, strict=True):
         ran = [run.executions for run in runs if run.schedule is schedule]

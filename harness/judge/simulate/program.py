@@ -1,7 +1,7 @@
 """Compiles a schedule to one Python function, which runs the scalar program and counts the runs of each stretch.
 
-The function does no vector work. The time of vector work is computed once for each stretch of bundles and each state of
-the units, so a step of a kernel costs about as many Python statements as it has scalar instructions.
+The function does no vector work. The time of vector work is computed once for each stretch of bundles and state of the
+units. So the number of Python statements per kernel step is about the number of scalar instructions.
 """
 
 import re
@@ -45,7 +45,7 @@ _REGION = re.compile(r"region(\d+)")
 _DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kDiv": ("divided",), "kRem": ("remainder",)}
 
 
-# The index of the operand that states whether a transfer goes to another chip.
+# The index of the operand that shows whether a transfer goes to another chip.
 _TO_A_CHIP = 6
 
 
@@ -101,8 +101,8 @@ class _Writer:
         self.exchanges = frozenset[int]() if self.on_several_chips else exchanges(schedule)
         self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
-        # If the kernel moves words to or from scalar memory, its writes to HBM and VMEM may change known words. Such
-        # writes are followed.
+        # If the kernel moves words to or from scalar memory, its writes to HBM and VMEM may change known words. So
+        # these writes are tracked.
         self.reads_tables = schedule.is_kernel and bool(self.loads or schedule.ops_where(_may_move_words))
         looks_at_stores = self.loads or (self.reads_tables and schedule.ops_where(_may_reach_vectors))
         self.stores = {id(op) for _, op in schedule.ops_where(_is_store)} if looks_at_stores else set[int]()
@@ -190,7 +190,7 @@ class _Writer:
                 end = min(last, self.starts[following]) if following < len(self.starts) else last
             lines += self._stretch(position, end)
             position = end
-        # The delay slots of a branch in an earlier block may end here, so every branch is checked, the latest last.
+        # The delay slots of a branch in an earlier block may end here. So every branch is checked, in order.
         for index, op in sorted(self.branches.items()):
             behind = index + self.slots[index] + 1
             if behind == last or (last == len(self.bundles) and behind > last):
@@ -358,7 +358,8 @@ class _Writer:
                 *(f"    {line}" for line in lines),
             ]
         if self.reads_tables and destination in ("hbm", "vmem") and source != "smem":
-            # All chips run the same program: what this chip writes on another chip, another chip writes here.
+            # All chips run the same program. So if this chip writes on another chip, some chip makes the same write
+            # here.
             lines.insert(0, f"memory.replace({destination!r}, {values[2]})")
         return lines
 
@@ -421,7 +422,7 @@ class _Writer:
             if len(values) != 2:
                 return [_raise(f"the operation {name} {op.arguments} is not understood")]
             if self.on_several_chips and name == "vsyncpa" and values[1] == "1":
-                # The compiler parks an unused flag with this operation, and may raise the flag later without resetting
+                # The compiler sets an unused flag with this operation, and may raise the flag later without resetting
                 # it to 0.
                 return []
             method = "add_flag" if name == "vsyncadd" else "set_flag"
@@ -469,7 +470,7 @@ class _Writer:
         return f"(True if {_predicate(op.predicate)} else False)"
 
     def _decision(self, op: Op) -> str:
-        """Like `_condition`, but for a decision that affects time: a run that gives a bound may assume its outcome."""
+        """Like `_condition`, for a decision that affects time. A run that gives a bound may assume the outcome."""
         if not op.predicate:
             return "True"
         self._note([_predicate(op.predicate)])
@@ -484,7 +485,7 @@ class _Writer:
 def _layout(op: Op, values: list[str]) -> str:
     """The strides of a transfer, as `UnderWay.started` expects them."""
     if op.opcode == "dma.general":
-        # The strides stand after the two sync flags.
+        # The strides follow the two sync flags.
         return f"({values[5]},)" if len(values) > 5 else "(Unknown('a descriptor'),)"
     return f"({', '.join(values[4:7])})" if len(values) == 7 else "()"
 
@@ -505,7 +506,7 @@ def _may_reach_vectors(opcode: str) -> bool:
 
 
 def _raise(reason: str) -> str:
-    """A statement that ends the run without a latency."""
+    """A statement that raises Unknowable, so that the run has no latency."""
     return f"raise Unknowable({reason!r})"
 
 

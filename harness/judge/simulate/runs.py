@@ -1,4 +1,4 @@
-"""The records of a run of the simulator: the runs of each bundle, and the cause of each cycle without an issue."""
+"""The records of a simulator run: how often each bundle ran, and the cause of each cycle without an issue."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class OpRun:
     """All calls of one HLO op on one core.
 
     `executions[i]` is the number of runs of bundle i. `reason` says why the run has no end; "" if it has one. `cycles`
-    counts from each call to its return; for the top-level program it includes the ops that the program calls.
+    counts from each call to its return. For the top-level program, it includes the ops that the program calls.
     """
 
     schedule: Schedule
@@ -56,7 +56,7 @@ class OpRun:
 
     @property
     def launch_cycles(self) -> int:
-        """Cycles that the top-level program itself spends on everything except waits."""
+        """Cycles of the top-level program itself, without waits and without the ops that it calls."""
         waits = sum(idle.cycles for idle in self.top_level_waits)
         return self.bundle_cycles + sum(idle.cycles for idle in self.idle) - waits
 

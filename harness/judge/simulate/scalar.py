@@ -9,18 +9,19 @@ from harness.judge.simulate.values import float_word
 
 # The distance between two allocations in the made-up address space, in the unit of an address (words or rows). It is
 # the number of rows in the largest VMEM. The dump does not have the true addresses, and only comparisons within one
-# allocation matter. Spilled scalars lie closer together, because there can be thousands.
+# allocation matter. Allocations of spilled scalars are closer together, because there can be thousands.
 ALLOCATION_SPACING = 1 << 18
 _SPILL_SPACING = 1 << 8
 _FIRST_SPILL = 1 << 28
 # Operands in HBM lie above the allocations; the distance to the next operand is at least the operand's size.
 FIRST_OPERAND = 1 << 26
-# Results that do not reuse a parameter's memory lie 64 MiB apart, above the operands, for which 14 GiB are left. Until
-# the results are written, XLA keeps other arrays there, including tables.
+# Results that do not reuse a parameter's memory are 64 MiB apart, above the operands, which can take 14 GiB. Until the
+# results are written, XLA stores other arrays there, including tables.
 _FIRST_RESULT = 1 << 29
 _RESULT_SPACING = 1 << 21
 _MOST_RESULTS = 1 << 8
-# The reason why a scalar that one core of a chip sends to the other is unknown. These scalars are only checks.
+# The reason why a scalar that one core of a chip sends to the other core is unknown. Such scalars serve only for
+# checks.
 CROSS_CORE = "a word from the other core"
 
 _SIGNED = "(({0}) + 2147483648 & 4294967295) - 2147483648"
@@ -68,7 +69,7 @@ _SHAPE = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
 
 def operand_index(description: str) -> int:
-    """The index of a called HLO op's operand from its text `[shape: ..., index: 3, ...]`; -1 if the text has none."""
+    """The index of a called HLO op's operand, from the text `[shape: ..., index: 3, ...]`; -1 if it has no index."""
     match = _INDEX.search(description)
     return int(match[1]) if match else -1
 
@@ -127,9 +128,9 @@ class Names:
         for kind, bits, dimensions in _SHAPE.findall(description):
             elements = 1
             sizes = [int(dimension) for dimension in filter(None, dimensions.split(","))]
-            # Sizes are rounded up to tiles of 8 or 32 rows of 128 elements, so that no array overlaps the next one.
-            # There is no further gap: a program that counts rows of 512 bytes shifts addresses left by four, and the
-            # result must stay below 2^31.
+            # Sizes are rounded up to tiles of 8 or 32 rows of 128 elements, so that no array overlaps the next array.
+            # There is no further gap, because a program that counts rows of 512 bytes shifts addresses left by four,
+            # and the result must stay below 2^31.
             is_narrow = bits.isdigit() and int(bits) >= 16 and len(sizes) > 1 and sizes[-2] <= 8
             for place, size in enumerate(reversed(sizes)):
                 tile = (128, 8 if is_narrow else 32)[place] if place < 2 else 1
@@ -149,7 +150,7 @@ def result_places(count: int) -> list[int]:
 
 
 def is_in_a_result(address: int) -> bool:
-    """True if an address in HBM lies in a result; not reliable if the program's operands take more than 14 GiB."""
+    """True if an address in HBM is in a result. Not reliable if the program's operands take more than 14 GiB."""
     return _FIRST_RESULT <= address < _FIRST_RESULT + _MOST_RESULTS * _RESULT_SPACING
 
 
@@ -186,14 +187,14 @@ def _float_operand(text: str, names: Names) -> str:
 def write_of(op: Op, names: Names) -> Write | None:
     """The scalar or predicate register that an instruction writes, with its value; None if it changes no such register.
 
-    An unknown opcode writes Unknown, which is harmless as long as no decision depends on it.
+    An unknown opcode writes Unknown, which is harmless if no decision depends on it.
     """
     if op.destination[:1] not in ("s", "p") or not op.destination[1:].isdigit():
         return None
     name = op.opcode
     register = op.destination
     if name in ("sphi", "pphi") or name.startswith("int_to_ptr."):
-        # Nothing happens if both sides are the same physical register, as they are in every phi.
+        # Nothing happens if both sides are the same physical register. In a phi, they always are.
         source = op.operands[-1].split(" ")[-1] if op.operands else register
         return None if name in ("sphi", "pphi") or source == register else Write(register, expression(source, names))
     if name == "smov" and op.operands == (register,):
@@ -201,8 +202,8 @@ def write_of(op: Op, names: Names) -> Write | None:
         return None
     if name == "sld":
         if op.note:
-            # The note names the word: the number of the core or chip, or an offset, which is 0 because the module's
-            # constants lie where the program expects them.
+            # The note names the word: the number of the core or chip, or an offset. The offset is 0, because the
+            # module's constants are at the addresses that the program expects.
             word = _IDENTITY.get(op.note, "0")
             return Write(register, word)
         place = expression(op.arguments, names)

@@ -1,4 +1,4 @@
-"""The memory a schedule's scalar program can see: scalar memory, sync flags, and the DMA engine that raises them."""
+"""The memory of a schedule's scalar program: scalar memory, sync flags, and the DMA engine that raises the flags."""
 
 from bisect import bisect_right
 from collections import deque
@@ -33,30 +33,30 @@ from harness.judge.simulate.transfer_races import UnderWay
 from harness.judge.simulate.values import Assumed, Unknowable, Unknown, decided
 from harness.records import OffenceKind
 
-# A transfer in flight: the cycle at which it arrives, its granules, its name, and True if it goes to HBM.
+# A transfer in flight: its arrival (cycle), its granules, its name, and True if it goes to HBM.
 Arrival = tuple[int, int, str, bool]
 # These bits of a flag's word mark a transfer that one core starts for both cores and that raises the flag on both.
 _BOTH_CORES = 0x6000 << 16
 _CHANGED = "scalar memory that a store at"
-# The largest result that a scalar program writes: words this far behind a result's address belong to something else.
+# The largest result that a scalar program writes. Words at this distance after a result's address are not part of it.
 _LARGEST_RESULT = 1 << 17
 
 
 class Memory:
-    """The memory that one call of one HLO op sees: scalar memory, sync flags, its operands. Time is in cycles.
+    """The memory of one call of one HLO op: scalar memory, sync flags, operands. Time is in cycles.
 
     - `core`: the number of the chip's core that runs the op.
     - `for_others`: transfers, by flag, that the first core has started for all cores; the first core runs first.
     - `arguments`: the values that the op's caller passes in registers.
     - `operands`: the op's operands, with their places and contents.
-    - `account`: the account in which the op's waits are booked.
+    - `account`: the account of the op's waits.
     - `trace`: the recorder of the waits and the transfers.
     - `runtime`: True for the top-level program. The runtime writes its scalar memory before the program starts: each
       word is `runtime_words[name]`, or 1 if `runtime_words` does not contain its name.
     - `alone`: True if no other core runs this op.
     - `results_at`: the addresses of the results. A result may lie in a parameter's memory; the program checks if it
       must copy.
-    - `touches`: the program's accesses to VMEM. If given, accesses to the memory of transfers in flight are found.
+    - `touches`: the program's accesses to VMEM. If given, accesses to the memory of transfers in flight are reported.
     """
 
     def __init__(
@@ -102,16 +102,15 @@ class Memory:
         self.flags: dict[int, int] = {}
         self.arrivals: dict[int, list[Arrival]] = {}
         self.contents = Contents(names, operands, channel.machine.granule_bytes)
-        # Words that transfers took out of scalar memory, with memory space and address of each destination, in the
-        # order of the transfers' starts.
+        # Words that transfers copied from scalar memory, with the memory space and address of each destination, in the
+        # order in which the transfers started.
         self._drained: list[tuple[str, int, list[int | Unknown]]] = []
         # Spilled scalars for which scalar memory has no room, by their addresses in HBM.
         self._spilled: dict[int, tuple[int | Unknown, ...]] = {}
         self.remarks: dict[str, int] = {}
         # Counts of offences (see records.Offence), each with the line of kernel.py if it is known.
         self.offences: dict[tuple[OffenceKind, str, str], int] = {}
-        # Waits that needed only part of a transfer, by flag; kept until everything started on the flag has been waited
-        # for.
+        # Waits that needed only part of a transfer, by flag. Kept until all transfers on the flag have been waited for.
         self._parts: dict[int, list[str]] = {}
         # Flags whose last change set a value instead of adding to it. The compiler does this to the flags of a grid's
         # windows.
@@ -119,7 +118,7 @@ class Memory:
         if port is not None:
             self.contents.hold({assignment: tuple(range(len(port.others)))})
         self._stored_anywhere = False
-        # Words that a transfer with strides may have brought, by the allocation's number.
+        # Words that a transfer with strides may have written, by the allocation's number.
         self._unclear: dict[int, Unknown] = {}
         # The names of operands over which this call has written.
         self._replaced: set[str] = set()
@@ -155,8 +154,7 @@ class Memory:
             if self.runtime and "spill" not in name:
                 # The word that the top-level program compares with 1 makes it run. No other word affects a decision.
                 return self.runtime_words.get(name.removesuffix(" + 0"), 1)
-            # The caller may have written words of an operand, and a store to an unknown address may have written any
-            # word.
+            # The caller may have written words of an operand. A store to an unknown address may have written any word.
             unwritten = name.startswith("#") and not self._stored_anywhere
             return Unknown(f"the scalar memory word {name}, which nothing wrote", unwritten=unwritten)
         return word
@@ -228,7 +226,7 @@ class Memory:
         if reason and self.port is not None:
             return Unknown(reason)
         if self.runtime and self.port is not None:
-            # At launch, each chip compares its own program with the programs that the other chips report.
+            # At launch, each chip compares its program with the programs that the other chips report.
             return 1
         words = pushed[0]() if pushed is not None and not reason else None
         if pushed is None or words is None or pushed[1] >= len(words):
@@ -259,8 +257,8 @@ class Memory:
         if isinstance(address, Unknown):
             self.remark(f"a store to scalar memory whose address depends on {address.reason}")
             self._stored_anywhere = True
-            # If an earlier store of this kind made the address unknown, the reason of that store is kept: reasons must
-            # not nest.
+            # If an earlier store of this kind made the address unknown, the earlier reason is kept, because reasons
+            # must not nest.
             is_doubt = address.reason.startswith(_CHANGED)
             doubt = address if is_doubt else Unknown(f"{_CHANGED} {address.reason} may have changed")
             self.words.update(dict.fromkeys(self.words, doubt))
@@ -270,7 +268,7 @@ class Memory:
             self.words[address] = value
 
     def signalled(self, operation: str, *, sparse_core: bool) -> None:
-        """Raises Unknowable if a signal leaves this core and the reaction to it is not known."""
+        """Raises Unknowable if this core sends a signal and the reaction to this signal is not known."""
         if not sparse_core:
             raise Unknowable(f"{operation} signals another chip: remote copies and collectives are not modelled")
         if self.channel.bound is None or not self.channel.bound.without_sparse_core:
@@ -318,10 +316,10 @@ class Memory:
             self.offend("transfer-part-waited", what)
 
     def end(self, clock: int, bundle: int) -> int:
-        """The cycle at which the last transfer of an op has ended; its program is done at `clock`.
+        """The cycle at which the last transfer of an op ends. The op's program ends at `clock`.
 
-        Records an offence for each transfer that was not waited for, or waited for only in part, and for each flag that
-        is not zero. A flag whose last change set a value is no offence: the compiler leaves the flags of a grid's
+        Records an offence for each transfer that was not waited for, or only in part, and for each flag that is not
+        zero. A flag whose last change set a value is no offence, because the compiler leaves the flags of a grid's
         windows at one.
         """
         last, name, outgoing = clock, "", False
@@ -354,8 +352,8 @@ class Memory:
     ) -> None:
         """Writes a transfer's words into scalar memory: the operand's words if they are known, otherwise unknown words.
 
-        The words of a transfer with strides (see `UnderWay.started`) are not contiguous, so all words from its
-        destination to the end of the allocation become unknown.
+        The words of a transfer with strides (see `UnderWay.started`) are not contiguous. So all words from the
+        transfer's destination to the end of the allocation become unknown.
         """
         first = decided(address, "the destination in scalar memory of a transfer")
         granule = self.channel.machine.granule_bytes
@@ -375,7 +373,7 @@ class Memory:
             self.words[first + place] = words[place] if words and place < len(words) else filled
         launch_places = self.port.network.launch_places if self.runtime and self.port is not None else ()
         if any(source in places for places in launch_places):
-            # The words by which the other chips report their programs.
+            # These words report the programs of the other chips.
             self.words.update(dict.fromkeys(range(first, first + count), 1))
         elif self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:
             # The source is the runtime's table of result addresses, which has one word for each result.
@@ -406,7 +404,7 @@ class Memory:
         """Forgets the contents of the operand in HBM or VMEM that a transfer or a store writes.
 
         `destination` counts granules, or rows if `is_store`. If it is unknown, the contents of all operands in `space`
-        are forgotten. With `keeps_drained`, the words that the scalar program itself has put there are kept.
+        are forgotten. With `keeps_drained`, words that the scalar program itself has written there are kept.
         """
         if isinstance(destination, Unknown):
             self._replaced.update(operand.name for operand in self.operands if operand.space == space)
@@ -430,14 +428,14 @@ class Memory:
             ]
 
     def _is_same(self, space: str, drained: int, destination: int, is_store: bool) -> bool:
-        """True if both addresses lie in one operand or allocation."""
+        """True if both addresses are in the same operand or allocation."""
         if space == "hbm":
             return self.operand_name(drained) == self.operand_name(destination)
         rows = destination if is_store else self.contents.row(destination)
         return self.contents.row(drained) // ALLOCATION_SPACING == rows // ALLOCATION_SPACING
 
     def operand_name(self, address: "int | Unknown") -> str:
-        """The name of the operand in HBM that holds `address`, which counts granules; "" if that is not known."""
+        """The name of the operand in HBM that contains `address`, which counts granules; "" if it is not known."""
         if isinstance(address, Unknown):
             return ""
         address &= WORD
@@ -457,7 +455,7 @@ class Memory:
         flag: "int | Unknown",
         clock: int,
     ) -> None:
-        """Starts a transfer of `size` granules at `clock`; it raises its flag when it has arrived.
+        """Starts a transfer of `size` granules at `clock`. The transfer raises `flag` when it arrives.
 
         `operand` is the transfer's address in HBM, if it has one.
         """
@@ -550,7 +548,7 @@ class Memory:
         self.port.deliver((chip, core), flag, ceil(passage.arrived), raised, what)
 
     def meet(self, clock: int) -> None:
-        """Signals to the other cores of the chip that this core has reached their barrier."""
+        """Signals to the other cores of the chip that this core has reached the barrier."""
         assert self.port is not None
         for core in range(self.channel.machine.cores):
             if core != self.core:
@@ -559,7 +557,7 @@ class Memory:
     def must_wait(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
         """True if the transfers and signals in flight to the flag so far cannot raise it to `goal`.
 
-        Moves what other cores have sent to the flag from the inbox to the transfers in flight.
+        Moves transfers and signals of other cores to the flag from the inbox to the transfers in flight.
         """
         assert self.port is not None
         address, needed = decided(flag, "a wait"), decided(goal, "a wait")
@@ -580,8 +578,8 @@ class Memory:
         """The cycle at which the flag has reached `goal`. Raises Unknowable if the transfers in flight do not suffice.
 
         `launches`: the wait belongs to the barrier at which all chips begin a program. A wait for only part of a
-        transfer is an offence, because a flag counts the bytes that have arrived, but does not tell which. It is no
-        offence if the rest is waited for before anything touches the memory of the flag's transfers.
+        transfer is an offence, because a flag counts the bytes that have arrived, but does not show which bytes. It is
+        no offence if the rest is waited for before the memory of the flag's transfers is accessed.
         """
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")
@@ -640,7 +638,7 @@ class Memory:
         return ready
 
     def met(self, bundle: int, since: int, clock: int) -> None:
-        """Books the time for which this core has waited for the other core at a barrier."""
+        """Records the time for which this core has waited for the other core at a barrier."""
         self.account.add(bundle, "barrier wait", clock - since)
         if self.trace is not None:
             self.trace.waited("the other core", since, clock)

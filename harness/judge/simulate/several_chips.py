@@ -1,6 +1,6 @@
-"""Chips that run one program together: the links between them, and the transfers and signals that each receives.
+"""Chips that run one program together: the links between them, and the transfers and signals that each chip receives.
 
-Every chip is simulated by itself. It yields its clock before it touches another chip, so that uses of links are
+Each chip is simulated separately. It yields its clock before it accesses another chip, so that uses of links are
 simulated in the order of time. Chip i of a program is at place i of its slice; the first axis varies fastest.
 """
 
@@ -23,7 +23,7 @@ from harness.judge.simulate.values import Unknowable, Unknown
 from harness.records import LinkTraffic
 
 # The compiler's tags for words of scalar memory: the place where a program runs, the address in HBM of the table with
-# the chip of each partition, and the place where the top-level program leaves data for all programs.
+# the chip of each partition, and the place where the top-level program stores data for all programs.
 _REGISTRY = "program shared registry"
 _CHIP_ID, _CORE = "chip ID", "core index"
 _PARTITION, _ASSIGNMENT_PLACE = "partition id location", "device assignment ptr"
@@ -34,14 +34,14 @@ _SHARED, _ROUTES = "Program registry", "Routing table index mapping tables"
 # For slices of 32 chips and more: the tag of the table with the chip that each routing entry leads to, and the number
 # of entries for each chip.
 _ROUTING_KEY, _ENTRIES = "<routing-table-index-mapping-key>", 16
-# The addresses at which other programs see the registry and the routes, above all of their own addresses.
+# The addresses of the registry and the routes in other programs, above all addresses of these programs.
 _REGISTRY_PLACE, _ROUTES_PLACE = 1 << 40, 1 << 41
 # The symbol of the table with the chip of each partition.
 ASSIGNMENT = "device assignment"
-# The names under which waits for another chip are booked. Sent data is booked as `NAME to another chip`.
+# The names of waits for another chip in the account. The name of sent data is `NAME to another chip`.
 OTHER_CHIP = "another chip"
 TRANSFER, SIGNAL = f"{OTHER_CHIP}'s transfer", f"{OTHER_CHIP}'s signal"
-# The names under which waits for the other core of the chip are booked.
+# The names of waits for the other core of the chip in the account.
 CORE_TRANSFER, CORE_SIGNAL = "the other core's transfer", "the other core's signal"
 
 # The bits of a transfer's overrides and of a remote signal's target (libtpu 0.0.42 and 0.0.50).
@@ -50,7 +50,7 @@ _AWAY, _CHIP = 0x4000, 0x3FFF
 _ROUTED_CHIP = 0xFF
 _SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
 _FLAG, _CORE_BIT = 0x1FFF, 13
-# On v6e, the bit of a transfer's flag word that says that the transfer raises the flag by 1 instead of by its granules.
+# On v6e, this bit of a transfer's flag word is set if the transfer raises the flag by 1 instead of by its granules.
 # XLA's reductions set it.
 _RAISED_BY_ONE = 0x10000
 _FLAG_BYTES = 4
@@ -64,9 +64,9 @@ _FIRST_OWN_FLAG = 0x400
 def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
     """The numbers of sync flags: by the schedule's name, then by the flag's name.
 
-    Flags with the same place in all programs have their true numbers. All others have made-up numbers, which no two
-    schedules share as long as there are enough. The compiler may reuse a true number while a transfer to its flag is in
-    flight for which another program waits later; the dump does not show when.
+    Flags with the same place in all programs have their true numbers. All other flags have made-up numbers, which no
+    two schedules share if there are enough numbers. The compiler may reuse a true number while a transfer to the flag
+    is in flight for which another program waits later. The dump does not show this.
     """
     numbers: dict[str, dict[str, int]] = {}
     following = _FIRST_OWN_FLAG
@@ -84,7 +84,7 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
 
 
 def identity_words(schedule: Schedule, names: Names) -> dict[str, int]:
-    """By meaning: the addresses of the words that tell the schedule's program where it runs.
+    """By meaning: the addresses of the words that identify the chip and core on which the schedule's program runs.
 
     For the top-level program, also the addresses of the registry and of the table of routes that it makes.
     """
@@ -119,7 +119,7 @@ def signalled(target: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction of a link: the chip that sends, the axis, and the step to the next (1) or previous chip (-1)."""
+    """One direction of a link: the sending chip, the axis, and the step to the next (1) or previous chip (-1)."""
 
     chip: int
     axis: int
@@ -132,7 +132,7 @@ Times: TypeAlias = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A transfer on its way: its `route` of links in order, each with the times at which the transfer uses it.
+    """A transfer between chips: its `route` of links in order, each with the times at which the transfer uses the link.
 
     `left` is the cycle at which its last byte has left the sending chip, `arrived` the cycle at which its last byte has
     arrived at the other chip.
@@ -154,7 +154,7 @@ class Lane:
         return next((end for start, end in self.busy if start <= begin < end), begin)
 
     def take(self, times: Times, since: float) -> Times:
-        """The times at which the lane carries data that arrives at `times`. It carries data as soon as it is free.
+        """The times at which the lane carries data that arrives at `times`. The lane carries data as soon as possible.
 
         A later transfer may fill the gaps between earlier transfers, because packets of several transfers share a link.
         No transfer of this call or a later call begins before `since`.
@@ -262,9 +262,9 @@ class Network:
     def passage(self, source: int, destination: int, amount: int, *, flag: int, begins: float, read: float) -> Passage:
         """The passage of `amount` bytes from one chip to another.
 
-        The first bytes are read at `begins`, the last at `read`; they raise `flag` at their destination. Each link on
-        the way carries bytes as soon as it is free and the bytes have arrived. A link is busy only while it carries
-        bytes.
+        The first bytes are read at `begins`, the last bytes at `read`. The transfer raises `flag` at its destination.
+        Each link on the way carries bytes as soon as it is free and the bytes have arrived. A link is busy only while
+        it carries bytes.
         """
         length = amount / self.bytes_per_cycle
         times: Times = ((max(begins, read - length), max(begins + length, read)),)
@@ -283,7 +283,7 @@ class Network:
 
 @dataclass(slots=True)
 class Waiting:
-    """A core's wait in an op until its flag, which is now `value`, reaches `goal`; `line` is "" if it is not known.
+    """A core's wait in an op until a flag, which is now `value`, reaches `goal`. `line` is "" if it is not known.
 
     `pending` are the transfers and signals that were in flight to the flag when the wait began.
     """
@@ -301,8 +301,8 @@ class Waiting:
 class ChipPort:
     """The state that one core shares with all other cores, including those of its own chip.
 
-    `others` are the ports of all cores, grouped by chip. `inbox` has what the other cores have sent, by flag number: a
-    heap of scalar_memory.Arrival for each flag.
+    `others` are the ports of all cores, grouped by chip. `inbox` has the transfers and signals from other cores, by
+    flag number: a heap of scalar_memory.Arrival for each flag.
     """
 
     number: int
@@ -311,15 +311,15 @@ class ChipPort:
     others: Sequence["ChipPort"] = ()
     inbox: dict[int, list[tuple[int, int, str, bool]]] = field(default_factory=dict)
     waiting: Waiting | None = None
-    # Indices in `others` of the cores to which this core has sent something since it last continued.
+    # Indices in `others` of the cores to which this core has sent data or signals since it last continued.
     served: set[int] = field(default_factory=set)
-    # Words of scalar memory, by their addresses, that the top-level program has left for the programs that it calls.
+    # Words of scalar memory, by their addresses, that the top-level program has stored for the programs that it calls.
     shared: Mapping[int, "int | Unknown"] = field(default_factory=dict)
 
     def destination(self, number: int, line: str) -> int:
         """The chip that a transfer or signal names by `number`; `line` is its source line, if known.
 
-        Raises Unknowable for a chip that does not exist, and for an entry of the routing table that leads nowhere.
+        Raises Unknowable for a chip that does not exist, and for an entry without a route in the routing table.
         """
         routing, chip = self.network.routing, number
         if routing is not None:
@@ -380,14 +380,14 @@ class ChipPort:
         return None
 
     def lacks(self, waiting: Waiting) -> int:
-        """The amount that a wait still lacks after everything in flight has arrived."""
+        """The amount that a wait still lacks after all transfers and signals in flight have arrived."""
         return waiting.goal - waiting.value - sum(granules for _, granules, _, _ in self._under_way(waiting))
 
     def _under_way(self, waiting: Waiting) -> list[tuple[int, int, str, bool]]:
         return sorted([*waiting.pending, *self.inbox.get(waiting.number, ())])
 
     def identity(self, words: Mapping[str, int], assignment: int) -> "dict[int, int | Unknown]":
-        """The words that tell a program where it runs, and the words that `share` recorded, by their addresses."""
+        """By address, the words that identify the chip and core of a program, and the words that `share` recorded."""
         here = {
             _CHIP_ID: self.number,
             _CORE: self.core,
@@ -447,7 +447,7 @@ def ports(
 
 
 def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int, int, int]]) -> str:
-    """Runs all cores, always the core that can continue first. Returns the reason why the run has no end, or ""."""
+    """Runs all cores; the core that can continue first runs next. Returns the reason why the run has no end, or ""."""
     clocks = dict.fromkeys(range(len(several)), 0)
     running = dict.fromkeys(clocks, False)
     # The cycle at which each core continues, if it is known. For a waiting core, this changes only if something is sent
@@ -488,7 +488,7 @@ def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
 
 
 def deadlock(several: Sequence[ChipPort]) -> str:
-    """The waits of all chips in words, for the case that no chip can continue."""
+    """A description of the waits of all chips, none of which can continue."""
     waits: dict[str, list[int]] = {}
     for port in several:
         waiting = port.waiting

@@ -13,7 +13,7 @@ _ARRAY = re.compile(r"[mx][xl]u\d")
 
 
 class Ascribed(NamedTuple):
-    """The source line of each operation of a bundle (`kernel.py:23`, or ""), and the lines that share its cycle."""
+    """The source line of each operation of a bundle (`kernel.py:23`, or ""), and the lines that share the cycle."""
 
     operations: tuple[str, ...]
     shared: tuple[str, ...]
@@ -25,10 +25,10 @@ def ascribed(schedule: Schedule) -> list[Ascribed]:
     The compiler names no line for operations that it adds itself. An added operation belongs to:
     - the line that pops its result, for a transcendental;
     - the line whose value is saved, for a spill;
-    - the line that its MXU or XLU works for next, for an operation without a register;
+    - the line of the next operation on the same MXU or XLU, for an operation without a register;
     - the line that uses its result next in the schedule, for any other vector operation (a fill, a pack).
 
-    An empty bundle belongs to the lines of the next bundle, because it exists only to let that bundle wait.
+    An empty bundle belongs to the lines of the next bundle, because it exists only to delay the next bundle.
     """
     lines = [[op.source for op in bundle.ops] for bundle in schedule.bundles]
     _name_pushes(schedule, lines)
@@ -72,7 +72,7 @@ def _array(opcode: str) -> str:
 
 
 def _name_pushes(schedule: Schedule, lines: list[list[str]]) -> None:
-    """Gives each operation of the transcendental unit the line that pops its result, first in first out."""
+    """Gives each operation of the transcendental unit the line that pops its result (first in, first out)."""
     opcodes = {opcode for opcode in schedule.places if opcode == "vpop.eup" or unit_of(opcode) == "EUP"}
     pushed: deque[tuple[list[str], int]] = deque()
     for bundle, here in zip(schedule.bundles, lines, strict=True):

@@ -25,14 +25,14 @@ _SLICES = {"gather": "offset_dims", "scatter": "update_window_dims"}
 
 
 def most_seconds(module: Module, machine: Machine) -> float | None:
-    """Seconds that all calls of the SparseCore take if each piece is moved only after the previous piece has arrived.
+    """The seconds of all calls of the SparseCore if each piece is moved only after the previous piece has arrived.
 
     Pieces are the slices of a gather or scatter and the tiles of its arrays; each is read and written with the whole
     latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out.
 
     There is no bound, and the result is None, in each of these cases:
     - The module does not call the SparseCore.
-    - A call stands in a loop or branch.
+    - A call is in a loop or branch.
     - A call contains operations other than gathers, scatters and copies.
     """
     entry = module.entry
@@ -116,7 +116,7 @@ def _moved(module: Module, instruction: Instruction) -> list[tuple[int, int]] | 
 
 
 def _seconds(pieces: list[tuple[int, int]], machine: Machine) -> float:
-    """Seconds that it takes to read and write pieces one after the other."""
+    """The seconds in which pieces are read and written one after the other."""
     latency = machine.dma_latency_cycles + machine.dma_write_latency_cycles + 2 * machine.transfer_cycles
     share = 1 / machine.hbm_read_share + 1 / machine.hbm_write_share
     cycles = sum(number * (latency + size * share / machine.hbm_bytes_per_cycle) for number, size in pieces)

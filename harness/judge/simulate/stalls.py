@@ -1,4 +1,4 @@
-"""The account of one call of an HLO op: every cycle in which a bundle did not issue, and the cause."""
+"""The account of one call of an HLO op: every cycle without an issue, and its cause."""
 
 from collections import deque
 
@@ -9,10 +9,10 @@ from harness.records import PartKind
 class Account:
     """Cycles without an issue by bundle, kind and name (see records.Part).
 
-    `turn` counts the exit tests of the kernel's grid loop so far. The loop is pipelined: it makes `pipeline_depth` more
-    turns than there are steps. A turn first fetches, then runs a step's body, then waits for the write-back of a body's
-    output. So the first body runs in turn `first_body` = `pipeline_depth` - 1, and the last body in the second to last
-    turn. `first_body` is None without a grid.
+    `turn` counts the exit tests of the kernel's grid loop so far. The loop is pipelined, so it has `pipeline_depth`
+    more turns than the grid has steps. A turn first fetches, then runs a step's body, then waits for the write-back of
+    a body's output. So the first body runs in turn `first_body` = `pipeline_depth` - 1, and the last body in the second
+    to last turn. `first_body` is None without a grid.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -20,7 +20,7 @@ class Account:
         self.name = schedule.name
         self.turn = 0
         self.first_body = None if schedule.grid_exit is None else max(0, schedule.pipeline_depth - 1)
-        # Waits of recent turns: it is not known yet if a body follows them.
+        # Waits of recent turns, for which it is not known yet whether a body follows.
         self._recent: deque[tuple[int, bool, int, str, int]] = deque()
 
     def add(self, bundle: int, kind: PartKind, cycles: int, name: str = "") -> None:
@@ -39,12 +39,12 @@ class Account:
             self._settle(self.turn + 1)
 
     def _settle(self, turns: int, *, ended: bool = False) -> None:
-        """Books the waits for which `turns` turns show if a body follows them; books all if the loop has `ended`."""
+        """Records the waits for which `turns` turns show whether a body follows; all waits if the loop has `ended`."""
         while self._recent and (ended or self._recent[0][0] < turns - 2):
             turn, outgoing, bundle, name, cycles = self._recent.popleft()
             drains = turn > turns - 2 or (turn == turns - 2 and outgoing)
             self.add(bundle, "fill and drain" if drains else "operand wait", cycles, name)
 
     def close(self) -> None:
-        """Books the remaining waits when the op has ended."""
+        """Records the remaining waits when the op has ended."""
         self._settle(self.turn, ended=True)

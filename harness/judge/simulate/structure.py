@@ -40,15 +40,15 @@ _REGION = re.compile(r"region(\d+)")
 
 
 def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
-    """The number of bundles after a branch that are executed even if the branch is taken.
+    """The number of bundles after a branch that run even if the branch is taken.
 
-    On all chips but v7x, there is one slot for each cycle until the branch takes effect. On v7x, the compiler replaces
-    the empty bundles at the end of the slots with a single empty bundle; when the chip jumps, it waits for the cycles
-    of the omitted bundles. So the slots end with the last empty bundle before the next branch or region. If no bundle
-    was left out, the last slot may hold an operation. In that case at least one of these statements is true of the
-    bundles after the last empty one:
+    On all chips except v7x, there is one slot for each cycle until the branch takes effect. On v7x, the compiler
+    replaces the empty bundles at the end of the slots with a single empty bundle; when the chip jumps, it waits for the
+    cycles of the omitted bundles. So the slots end with the last empty bundle before the next branch or region. If no
+    bundle was left out, the last slot may contain an operation. Then the bundles after the last empty bundle have at
+    least one of these properties:
     - They come from the path without the jump, and carry the branch's opposite predicate.
-    - Several empty bundles stand before them.
+    - Several empty bundles precede them.
     - A region ends with them, and another region starts after them.
 
     These rules were found by comparing 1163 branches of 46 programs with the schedule before empty bundles are removed
@@ -82,7 +82,7 @@ def memory_space(bundles: Sequence[Bundle], index: int, register: str) -> str:
 
 
 def cross_core_pops(schedule: Schedule) -> set[int]:
-    """The identities of operations that take a scalar from a vector of the other core; such scalars are only checks."""
+    """The identities of operations that take a scalar, used only in checks, from a vector of the other core."""
     pushed: deque[bool] = deque()
     sent: set[str] = set()
     pops: set[int] = set()
@@ -102,7 +102,7 @@ def cross_core_pops(schedule: Schedule) -> set[int]:
 
 
 def meetings(schedule: Schedule) -> dict[int, int]:
-    """For each wait for the other core, by the wait's identity: the identity of the signal directly before it."""
+    """For each wait for the other core, by identity: the identity of the signal directly before the wait."""
     signal: Op | None = None
     pairs: dict[int, int] = {}
     for bundle in schedule.bundles:
@@ -123,11 +123,11 @@ def meetings(schedule: Schedule) -> dict[int, int]:
 
 
 def exchanges(schedule: Schedule) -> frozenset[int]:
-    """Identities of the operations with which an op of XLA adds up the values of both cores, right after a barrier.
+    """Identities of the operations with which an op of XLA adds the values of both cores, directly after a barrier.
 
-    One core copies its part into the memory of the other core, which adds the parts up. Both cores wait for the copy,
-    whose note is EXCHANGED. Flags between the cores signal that there is room and that the copy is done. The next
-    barrier waits for the same events.
+    One core copies its part into the memory of the other core, which adds the parts. Both cores wait for the copy; the
+    note of this wait is EXCHANGED. Flags between the cores signal that there is room and that the copy is done. The
+    next barrier waits for the same events.
     """
     copied = schedule.ops_where("dma.done.wait".__eq__)
     if not any(op.note == EXCHANGED for _, op in copied):
@@ -149,9 +149,9 @@ def exchanges(schedule: Schedule) -> frozenset[int]:
 def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
     """The operation that fills the register of each `vpush`, by the identity of the `vpush`.
 
-    That operation is a load, or a `vstv`, which puts a scalar into all places of the register. It is None if the pushed
-    value is computed, or if a jump or the start of a region stands between the operation and the `vpush`. A load from
-    an allocation that the program itself filled at its beginning is replaced by the operation that filled it.
+    This operation is a load, or a `vstv`, which puts a scalar into all places of the register. It is None if the pushed
+    value is computed, or if a jump or the start of a region is between the operation and the `vpush`. For a load from
+    an allocation that the program itself filled at its beginning, the result has the operation that filled it.
     """
     loads: dict[int, Op | None] = {}
     for index, op in schedule.ops_where("vpush".__eq__):
@@ -161,7 +161,7 @@ def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
 
 
 def _load_before(schedule: Schedule, index: int, register: str) -> Op | None:
-    """The load or `vstv` that fills a vector register before a bundle; None if a jump or region's start intervenes."""
+    """The load or `vstv` that fills a vector register before a bundle; None if a jump or region's start is between."""
     for bundle in schedule.bundles[index - 1 :: -1] if index else ():
         writers = [op for op in bundle.ops if op.destination == register]
         if writers:
@@ -197,10 +197,10 @@ def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
 
 
 def prefetched_words(schedule: Schedule) -> frozenset[str]:
-    """The words of scalar memory (`#allocation9`) that state if the previous program has already fetched an operand.
+    """The words of scalar memory (`#allocation9`) that show whether the previous program already fetched an operand.
 
-    XLA's cross-program prefetch compares the word with 0 by "not equal". Only one other word that the runtime writes is
-    compared by "not equal": the word that tells the program to run, which is compared with 1.
+    XLA's cross-program prefetch compares the word with 0 by "not equal". Only one other word of the runtime is compared
+    by "not equal": the command to run, which is compared with 1.
     """
     loaded: dict[str, str] = {}
     words = set()
@@ -219,8 +219,8 @@ def prefetched_words(schedule: Schedule) -> frozenset[str]:
 def result_words(schedule: Schedule) -> frozenset[str]:
     """The words of scalar memory that hold the address of the only result, or of the table of results' addresses.
 
-    A result may lie in a parameter's memory: the program compares that address with the parameter's, and copies the
-    parameter if they differ.
+    A result may be in a parameter's memory. So the program compares the result's address with the parameter's address,
+    and copies the parameter if they differ.
     """
     words = set()
     for bundle in schedule.bundles:
@@ -233,7 +233,7 @@ def result_words(schedule: Schedule) -> frozenset[str]:
 
 
 def is_for_first_core(schedule: Schedule) -> bool:
-    """True if all cores but the first leave the program at once.
+    """True if all cores except the first leave the program at its beginning.
 
     The program then tests the number of its core before it moves or waits for any data, and all other cores jump past
     all operations that move data or wait.
@@ -267,9 +267,9 @@ def is_timed(op: Op) -> bool:
 
 
 def scalar_program(schedule: Schedule, also: Collection[int] = ()) -> dict[int, list[Op]]:
-    """The operations that can matter to the scalar program, by bundle: all except operations from vectors to vectors.
+    """The operations that can affect the scalar program, by bundle: all except operations from vectors to vectors.
 
-    `also` are identities of operations from vectors to vectors that are included nevertheless.
+    `also` are identities of operations from vectors to vectors that are included too.
     """
     scalars = {op.destination for op in schedule.ops if op.destination[:1] in ("s", "p")}
     by_bundle: dict[int, list[Op]] = {}
@@ -312,7 +312,7 @@ def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
 def unit_of(opcode: str) -> str:
     """The unit whose slot the operation takes, named as in the compiler's table of slots; "" if it takes none.
 
-    DMA stands for transfers and waits for transfers, which the table does not have.
+    `DMA` is the unit of transfers and of waits for transfers, which the table does not have.
     """
     for prefixes, unit in _UNITS.items():
         if opcode.startswith(prefixes):

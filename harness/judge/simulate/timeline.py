@@ -19,8 +19,8 @@ from harness.records import Timeline, TransferCycles
 
 # An op without a grid has no steps to show, so this many cycles from the middle of its run are shown.
 _SHOWN_WITHOUT_GRID = 2_000
-# The limits of the timeline that every attempt saves: shown cycles of each op, and spans in each row. With these limits
-# a file has 100 to 250 KB.
+# The limits of the timeline that every attempt saves: shown cycles of each op, and spans in each row. With these
+# limits, a file takes 100 to 250 KB.
 _SMALL_CYCLES, _SMALL_SPANS = 1_000, 1_000
 _NO_END = 1 << 62
 
@@ -56,7 +56,7 @@ def timeline(
 
 @dataclass(slots=True)
 class Recording:
-    """A run that records a small timeline, which shows some cycles of each op's first steps bundle by bundle.
+    """A run that records a small timeline. It shows some cycles of each op's first steps bundle by bundle.
 
     `cores` are the outcome of the run, once it has ended.
     """
@@ -82,7 +82,7 @@ class Recording:
 def _recorders(
     dump: ModuleDump, machine: Machine, windows: Sequence[SpanWindow], most: int
 ) -> tuple[SpanRecorder, ...]:
-    """One recorder for each core; only the first has the windows. All chips share the `most` spans of a row."""
+    """One recorder for each core. Only the first recorder has windows. All chips share the `most` spans of a row."""
     chips = dump.module.devices
     places = [f"core {core}" for core in range(machine.cores)]
     if chips > 1:

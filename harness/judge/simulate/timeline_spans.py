@@ -1,4 +1,4 @@
-"""The recorder of a timeline's spans, row by row, which a simulated run calls while it runs."""
+"""The recorder of a timeline's spans, row by row. A simulated run calls the recorder."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +12,8 @@ from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import Span, SpanKind
 
-# The most spans in a row. A longer row keeps only its beginning, its end and its window. Browsers display 15 rows of
-# this length without delay.
+# The most spans in a row. Of a longer row, only the beginning, the end and the window are kept. Browsers display 15
+# rows of this length without delay.
 MOST_SPANS = 20_000
 # The rows of transfers: to the core or within it, to HBM, to another chip.
 READ, WRITTEN, SENT = "DMA in", "DMA out", "DMA to chips"
@@ -81,9 +81,9 @@ class _Call:
 class SpanRecorder:
     """The spans of one core or chip, named `place`. A row keeps `most` spans, and all spans in its window.
 
-    Without windows nothing is shown bundle by bundle. `flight_cycles` counts the cycles in which a transfer is in
-    flight. `waited_cycles` counts the cycles among these in which the core also waits for a transfer. Both cover the
-    whole run, including spans that are not kept.
+    Without windows nothing is shown bundle by bundle. `flight_cycles` counts the cycles with a transfer in flight.
+    `waited_cycles` counts those of these cycles in which the core also waits for a transfer. Both cover the whole run,
+    including spans that are not kept.
     """
 
     def __init__(self, place: str, windows: Iterable[SpanWindow] = (), most: int = MOST_SPANS) -> None:
@@ -145,7 +145,7 @@ class SpanRecorder:
         self._add(replace(self._span("transfer", row, name, start, arrival), hbm_bytes=hbm_bytes))
 
     def crossed(self, link: str, name: str, link_bytes: int, times: Sequence[tuple[float, float]]) -> None:
-        """Records in the row `link` that a transfer uses one direction of a link between chips at these `times`."""
+        """Records, in the row `link`, the `times` at which a transfer uses one direction of a link between chips."""
         busy = sum(end - start for start, end in times)
         done, before = 0.0, 0
         for start, end in times:
@@ -212,7 +212,7 @@ class SpanRecorder:
         return Span(kind=kind, row=f"{self.place} {row}", name=name, start=start, end=end)
 
     def _add(self, span: Span, turn: int | None = None) -> None:
-        """Keeps a span if it took time. `turn` is the span's turn if that is not the innermost call's present turn."""
+        """Keeps a span, unless it is empty. `turn` is the span's turn; None for the innermost call's current turn."""
         if span.end == span.start:
             return
         frame = self._frames[-1]

@@ -1,8 +1,8 @@
-"""Transfers in flight in an executed schedule, and accesses to their memory before they have been waited for.
+"""Transfers in flight in an executed schedule, and accesses to the memory of transfers that were not waited for.
 
-As in the interpreter, a transfer is in flight until all transfers started on its sync flag have been waited for: a flag
-counts the granules of all its transfers together. The checks cover VMEM (transfers, and the loads and stores of
-`accesses.py`) and HBM (transfers) of one kernel on one core.
+As in the interpreter, a transfer is in flight until all transfers started on its sync flag have been waited for,
+because a flag counts the granules of all its transfers together. The checks cover VMEM (transfers, and the loads and
+stores of `accesses.py`) and HBM (transfers) of one kernel on one core.
 """
 
 from collections import defaultdict
@@ -70,7 +70,7 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class Side:
-    """The memory that a transfer reads or writes: the space, the regions, and the pieces that the regions lie in."""
+    """The memory that a transfer reads or writes: the space, the regions, and the pieces that contain the regions."""
 
     space: str
     regions: tuple[Region, ...]
@@ -94,7 +94,7 @@ class Moving:
 
 
 class _Pieces:
-    """The transfers in flight that read one memory space, or that write it, by the pieces that they touch."""
+    """The transfers in flight that read (or write) one memory space, by the pieces that they access."""
 
     def __init__(self) -> None:
         self._at: defaultdict[int, list[Moving]] = defaultdict(list)
@@ -116,7 +116,7 @@ class _Pieces:
                 del self._at[piece]
 
     def near(self, pieces: Iterable[int]) -> Iterable[Moving]:
-        """The transfers that may touch one of the pieces; all transfers if there are no pieces."""
+        """The transfers that may access one of the pieces; all transfers if there are no pieces."""
         if not self._at and not self._everywhere:
             return ()
         moving_by_id = {id(moving): moving for moving in self._everywhere}
@@ -129,8 +129,8 @@ class _Pieces:
 class UnderWay:
     """The transfers in flight while a kernel runs; `busy` counts the transfers of each allocation of VMEM.
 
-    `raced(what, line)` is called in two cases, if at least one of the two sides is a write: an access to the memory of
-    a transfer in flight, and a transfer that overlaps another. If `is_watching` is False, nothing is checked.
+    `raced(what, line)` is called for an access to the memory of a transfer in flight, and for a transfer that overlaps
+    another transfer, if at least one of the two writes. If `is_watching` is False, nothing is checked.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class UnderWay:
     ) -> None:
         """Records a transfer of `size` granules; `layout` is empty, or strides and counts, or a descriptor's address.
 
-        A side with an unknown place is not followed. If the strides are unknown, neither side is followed.
+        A side with an unknown place is not tracked. If the strides are unknown, neither side is tracked.
         """
         is_empty = not isinstance(size, Unknown) and size == 0
         if not self._is_watching or isinstance(flag, Unknown) or is_empty:
@@ -187,9 +187,9 @@ class UnderWay:
             self.busy[allocation] = self.busy.get(allocation, 0) + 1
 
     def arrived(self, flag: int) -> bool:
-        """True if no access touched the memory of the flag's transfers before the program waited for all of them.
+        """True if the memory of the flag's transfers was not accessed before the program waited for all of them.
 
-        False also if one of these transfers, or the program's accesses, were not followed. Ends these transfers.
+        Also False if one of these transfers, or the program's accesses, were not tracked. Ends these transfers.
         """
         is_clear = bool(self._touches) and flag not in self._unfollowed
         self._unfollowed.discard(flag)
@@ -257,7 +257,7 @@ class UnderWay:
         return under_way[side.space].near(side.pieces) if side.regions else ()
 
     def is_one_run(self, size: "int | Unknown", layout: "tuple[int | Unknown, ...]") -> bool:
-        """True if the granules of a transfer are known to follow one another on both sides."""
+        """True if a transfer's granules are known to be contiguous in source and target."""
         strides = self._strides(size, layout)
         if strides is None:
             return False
@@ -333,7 +333,7 @@ def _side(place: Place, number: int, strides: _Strides) -> Side:
 
 
 def _pieces(regions: tuple[Region, ...], bits: int) -> tuple[int, ...]:
-    """The pieces that the regions lie in; empty if there are too many."""
+    """The pieces that contain the regions; empty if there are too many."""
     if len(regions) == 1 and regions[0].count == 1:
         span = range(regions[0].first >> bits, (regions[0].end - 1 >> bits) + 1)
         return tuple(span) if len(span) <= _MOST_PIECES else ()

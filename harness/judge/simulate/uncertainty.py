@@ -2,7 +2,7 @@
 
 Each chip's file, such as harness/chips/v6e.py, has the uncertainty of that chip (`relative_uncertainty`). The numbers
 in this file hold for all chips. All these numbers come from benchmarks/FIDELITY.md, which benchmarks/fidelity.py
-writes; tests keep them equal. That page also states how reliably published times show which of two programs is faster.
+writes; tests keep them equal. That page also states how reliably the simulator names the faster of two programs.
 """
 
 from math import hypot, inf
@@ -13,13 +13,13 @@ from harness.errors import UsageError
 # The factor by which the uncertainty grows if an operation of unknown time was executed.
 WIDER = 2
 
-# 148 published times were predicted, and the predictions sealed, before the comparison: 61 % of the times were within
-# the interval that should have covered 68 %. If errors follow Student's distribution, this factor corrects the width.
+# Predictions for 148 published times were sealed before the comparison. 61 % of these times were within an interval
+# that should have covered 68 %. If errors follow Student's distribution, this factor corrects the width.
 _ON_SEALED_ROWS = 1.2
 # The uncertainty that each called HLO operation adds by its first fetch and its last store.
 _OPERATION_SECONDS = 0.28e-6
 # The relative uncertainty of the time that chips wait for each other. Published transfers reach 86 to 95 % of the
-# bandwidth of their links. No source states how far the transfers of kernels differ from that.
+# bandwidth of their links. No source states how far the transfers of kernels differ from these fractions.
 LINK_WAITS = 0.1
 # Errors are not normally distributed: 95 % of them are within this many standard deviations.
 DEVIATIONS_OF_95_PERCENT = 3.1

@@ -1,4 +1,4 @@
-"""Finds executed operations that are not understood: not modelled, and not known to leave the time unchanged."""
+"""Finds executed operations that are neither modelled nor known to leave the time unchanged."""
 
 import re
 from collections import Counter
@@ -6,8 +6,8 @@ from collections import Counter
 from harness.dumps.llo import Schedule
 from harness.judge.simulate.scalar import is_known
 
-# Vector operations that are understood, by the first word of their opcode: other modules model them, or they take only
-# the cycle in which they issue. Seen in schedules of libtpu 0.0.42 and 0.0.50.
+# Vector operations that are understood, by the first word of their opcode. Other modules model them, or they take only
+# the cycle in which they issue. Source: schedules of libtpu 0.0.42 and 0.0.50.
 _VECTOR_WORDS = """
     vabs vadd vand vandn vbcast vcarry vceil vclamp vclampa vclz vcmask vcmp vcombine vcountsetbits vcvt vdwg vexp vexp2
     vfloor vimm vlaneseq vld vldmsk vlog vlog2 vmand vmax vmerge vmin vmneg vmor vmov vmpcnt vmul vmulu vmxor vneg

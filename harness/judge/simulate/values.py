@@ -1,4 +1,4 @@
-"""A scalar register's value while a schedule is executed: an integer, or unknown together with the reason."""
+"""A scalar register's value while a schedule is executed: an integer, or an unknown value with a reason."""
 
 import math
 import operator
@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 class Unknowable(Exception):
     """Raised if control flow (a branch, a transfer, a wait) depends on a value that the simulator does not know.
 
-    `unwritten` is True if the program has not written that value.
+    `unwritten` is True if the program never wrote this value.
     """
 
     def __init__(self, reason: str, *, unwritten: bool = False) -> None:
@@ -122,7 +122,7 @@ def divided(dividend: "int | Unknown", other: "int | Unknown") -> "int | Unknown
 
 
 def remainder(dividend: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
-    """The remainder of the division of `divided`; unknown for a division by zero."""
+    """The remainder of the division in `divided`; unknown for a division by zero."""
     return (dividend & 0xFFFFFFFF) - divided(dividend, other) * (other & 0xFFFFFFFF)
 
 

@@ -1,1 +1,1 @@
-"""Champion against challenger: from evidence to accept, reject, inconclusive or failed; no I/O, no clock, no device."""
+"""Decides from evidence on champion and challenger: accept, reject, inconclusive or failed. No I/O, clock or device."""

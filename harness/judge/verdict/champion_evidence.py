@@ -1,4 +1,4 @@
-"""The evidence about the champion that counts for an attempt, and the failures that outrank a candidate's result."""
+"""The evidence about the champion that is valid for an attempt, and failures that outrank a candidate's result."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,10 +11,10 @@ def known_evidence(
 ) -> Evidence | None:
     """The champion's evidence under `key`, or None if it must be evaluated (always for measured times).
 
-    It comes from the champion's own record, or from the first attempt in `since` that evaluated the champion under the
-    same key. `commit` is the champion's commit on the branch. If a revoke gave the champion its title, the revoke's
-    record counts as the champion's own. If `is_checked`, the champion is known to pass under the checks key of `key`,
-    so only the timing keys must be equal.
+    It comes from the champion's record, or from the first attempt in `since` that evaluated the champion under the same
+    key. `commit` is the champion's commit on the branch. If a revoke gave the champion its title, the revoke's record
+    counts as the champion's record. If `is_checked`, the champion is known to pass under the checks key of `key`, so
+    only the timing keys must be equal.
     """
 
     def counts(other: Key) -> bool:
@@ -36,5 +36,5 @@ def known_evidence(
 
 
 def disturbed(evidence: Evidence, tampering: Failure | None) -> Evidence:
-    """The evidence; with `tampering` as its failure if that is not None, because it outranks any other failure."""
+    """The evidence. If `tampering` is not None, it is the evidence's failure, because it outranks any other failure."""
     return replace(evidence, failure=tampering) if tampering else evidence

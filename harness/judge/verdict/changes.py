@@ -1,4 +1,4 @@
-"""The changes from champion to candidate, in the figures that explain a verdict."""
+"""The changes from champion to candidate in the figures that explain a verdict."""
 
 import math
 from dataclasses import replace
@@ -35,7 +35,7 @@ def changes(candidate: Evidence, champion: Evidence) -> tuple[Change, ...]:
 
 
 def _size(change: Change) -> float:
-    # The 1 makes a count that rises from zero a large change instead of an infinite one.
+    # Because of the added 1, a count that rises from zero is a large change instead of an infinite change.
     return abs(math.log((change.after + 1) / (change.before + 1)))
 
 

@@ -1,4 +1,4 @@
-"""Reasons why evidence cannot support a verdict, and the refusal of two programs that are not comparable."""
+"""Reasons why evidence cannot support a verdict, and the check that two programs are comparable."""
 
 import itertools
 
@@ -10,8 +10,8 @@ from harness.records import Evidence, Latency, Source
 def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
     """A doubt about the clock if the low end of a measured time's interval is below the least time on `chip`.
 
-    A simulated time needs no such limit: the chip can issue the simulated schedule, and an error of the simulator is no
-    reason to call the schedule impossible.
+    A simulated time needs no such limit, because the chip can issue the simulated schedule, and an error of the
+    simulator does not make the schedule impossible.
     """
     time = evidence.latency
     if time is None or time.seconds is None or not time.plus_minus_seconds or time.source == "simulated":
@@ -64,7 +64,7 @@ def label(source: Source, chip: Chip) -> str:
 
 
 def require_comparable(candidate: Evidence, champion: Evidence, chip: Chip) -> None:
-    """Raises ValueError if the two are not comparable; it names the first difference.
+    """Raises ValueError, which names the first difference, if the two are not comparable.
 
     Remedy: evaluate the champion again.
     """

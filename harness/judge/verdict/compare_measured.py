@@ -1,4 +1,4 @@
-"""The ruling on a paired benchmark: the control first, then the whole interval against the minimum effect."""
+"""The ruling on a paired benchmark. It tests the control first, then the whole interval against the minimum effect."""
 
 import math
 from collections.abc import Sequence
@@ -8,19 +8,19 @@ from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Outcome, PairedBenchmark, Policy, Row, Source
 from harness.units import percent
 
-# The champion and the control may really differ a little, because their buffers lie at different places. Tolerating a
-# tenth of the minimum effect moves the limit of an accept from 1 % to 0.9 %, so equal programs cannot look faster.
+# The champion and the control may differ a little, because their buffers are at different places. The tolerance, a
+# tenth of the minimum effect, moves the limit of an accept from 1 % to 0.9 %, so equal programs are not accepted.
 _TOLERATED_SHARE = 0.1
 
 
 def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) -> Ruling:
     """The ruling on the pairs so far; `attempts_since_accept` is the attempt's number since the last accept, from 1.
 
-    This function is called after each batch of a running paired benchmark, and again on the finished record: the same
+    This function is called after each batch of a running paired benchmark, and again for the finished record. The same
     pairs give the same ruling. Each end of the interval misses the true ratio with probability `sign_test.look_error`.
-    The control is judged with the error of a first attempt. This is the largest error, so the control's interval is no
-    wider than a verdict's interval on the same samples. The control gives a false alarm in at most
-    `policy.false_accept_rate` of the paired benchmarks.
+    The control is judged with the error of a first attempt. This error is the largest, so on the same samples the
+    control's interval is no wider than a verdict's interval. At most a fraction `policy.false_accept_rate` of paired
+    benchmarks has a false alarm of the control.
     """
     try:
         unusable = _unusable(paired, policy)
@@ -64,10 +64,10 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
 
 
 def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
-    """The number (from 1) of the next attempt since the last accept; only attempts that luck could have accepted count.
+    """The number (from 1) of the next attempt since the last accept. Counts only attempts that could pass by chance.
 
-    Repeats of one program count like any other attempt. An undo or a revoke gives no new chances. An attempt does not
-    count if it failed or its time has another source: it was not timed against the champion.
+    Repeats of one program count like any other attempt. An undo or a revoke does not restart the count. An attempt that
+    failed, or whose time has another source, does not count, because it was not timed against the champion.
     """
     last = max((row.number for row in rows if row.is_title), default=0)
     since = [row for row in rows if row.number > last and row.kind == "experiment" and row.source == source]

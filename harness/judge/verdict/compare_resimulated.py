@@ -1,4 +1,4 @@
-"""Tests a simulated gain on every machine variant (one uncertain constant changed), not only on the nominal machine."""
+"""Tests a simulated gain on all machine variants, in each of which one uncertain constant or rule is changed."""
 
 import math
 from dataclasses import replace
@@ -9,22 +9,22 @@ from harness.judge.verdict.roofline import recorded_seconds
 from harness.records import NOMINAL, OTHER_WAY, Evidence, Resimulation, Verdict
 from harness.units import percent, seconds
 
-# The same dump on the same machine always takes the same simulated cycles. This tolerance is for seconds that were
-# written as text.
+# The same dump on the same machine always takes the same simulated cycles. This tolerance is for seconds stored as
+# text.
 _SAME = 1e-9
 
 
 def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> Verdict:
     """The accept `verdict` if the simulated gain holds on every machine, otherwise an inconclusive verdict.
 
-    On each machine the candidate must take less time than the champion. By how much does not matter: the nominal times
-    already show that the gain is large enough, and exceeds the simulator's error for programs of this kind. A constant
-    that makes all kernels faster (transfers at no cost) also makes their difference smaller. The verdict is
-    inconclusive in these cases:
+    On each machine the candidate must take less time than the champion, but the size of the gain does not matter. The
+    nominal times already show that the gain is large enough, and exceeds the simulator's error for programs of this
+    kind. A constant that makes all kernels faster (transfers at no cost) also makes their difference smaller. The
+    verdict is inconclusive in these cases:
 
     - there are no runs, or a run has no time;
     - the times of the nominal run are not the judged times;
-    - the ratio on a machine is 1 or more, so the sign of the gain depends on the constant that is changed there;
+    - the ratio on a machine is 1 or more, so the sign of the gain depends on the changed constant;
     - a member of a suite loses more than `may_lose` on a machine.
     """
     doubt = _unusable(candidate, champion, resimulated) or _loss_sentence(resimulated)
@@ -48,7 +48,7 @@ def summary(resimulated: tuple[Resimulation, ...]) -> str:
 
 
 def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> str:
-    """The reason why the runs say nothing about the two judged times; "" if there is no such reason."""
+    """The reason why the runs prove nothing about the two judged times; "" if there is no such reason."""
     nominal = next((run for run in resimulated if run.name == NOMINAL), None)
     if nominal is None or len(resimulated) < 2:
         return (

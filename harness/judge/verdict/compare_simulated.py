@@ -1,23 +1,25 @@
-"""The ruling on two simulated times: a gain must be large enough, and exceed the simulator's uncertainty.
+"""The ruling on two simulated times. A gain must be large enough, and exceed the simulator's uncertainty.
 
-The same program always takes the same simulated time, so a second try involves no luck and narrows no interval. The
+The same program always takes the same simulated time, so a second try involves no chance and narrows no interval. The
 only uncertainty is the simulator's error: errors of its model (a latency, a queue, a clock). Two programs share most of
-these errors. The rest comes from the differences between the programs, and is zero for equal schedules. Suppose that
-the error of a pair were a fraction c of the change plus a floor f. Then the sign of a change g would be known to k
+these errors. The other errors come from differences between the programs, and are zero for equal schedules. Suppose
+that the error of a pair were a fraction c of the change plus a floor f. Then the sign of a change g would be known to k
 deviations if g >= k (c g + f), that is if g >= k f / (1 - k c). The part c g would only raise the required gain by a
 factor; only the floor would hide small changes.
 
 The published times do not confirm this. Among them, the pairs most like a champion and a candidate are two kernels for
 one problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). A
 champion and a candidate are often more similar than any of these pairs. So the whole error is treated as floor, and no
-part of it shrinks with the change. For programs that differ little this is cautious. A record states one number: one
-standard deviation of the time ratio of two kernels for one problem. The larger of the two records' numbers counts.
+part of it becomes smaller with a smaller change. For similar programs, this is cautious. A record states one number:
+one standard deviation of the time ratio of two kernels for one problem. The larger of the numbers in the two records is
+used.
 
-A search presents the fastest of many candidates, and so also selects simulator errors in their favour. If none of n
-candidates were truly faster and their errors were normal and independent, all of them would stay below k deviations
-with a probability of Phi(k)^n, where Phi is the normal distribution. To keep this probability the same for every n, the
+A search presents the fastest of many candidates, and so also selects simulator errors in their favour. Suppose that
+none of n candidates is truly faster, and that their errors are normal and independent. Then all of them stay below k
+deviations with the probability Phi(k)^n, where Phi is the normal distribution. For the same probability at every n, the
 fastest of n must exceed k_n = Phi^-1(Phi(k_1)^(1/n)): 1 deviation for one candidate, 2.1 for ten, 2.9 for a hundred.
-Settings of one kernel share much of their error, so n settings count as fewer candidates; using n is cautious too.
+Settings of one kernel share much of their error, so n settings are equivalent to fewer candidates. Using n is cautious
+too.
 """
 
 import math
@@ -34,7 +36,7 @@ from harness.units import percent, seconds
 # The number of standard deviations that a gain must exceed. It is one, because the published pairs are kernels by
 # different authors. A champion and a candidate differ less, so the record's number is more likely too large than too
 # small. A larger number would refuse nearly every gain of a single change. A candidate that is no faster, but differs
-# as much as these pairs, exceeds one deviation in one case out of six; only a device can tell.
+# as much as these pairs, exceeds one deviation in one case out of six. Only a device can detect this.
 _DEVIATIONS = 1.0
 
 
@@ -54,9 +56,9 @@ def rule(
 ) -> Ruling:
     """The ruling on two simulated times whose ratio has this relative `uncertainty` (None: unknown).
 
-    A gain below the minimum effect is rejected. A gain that is large enough is accepted if the whole interval
-    ratio * (1 -+ k uncertainty) is below 1, and inconclusive otherwise; k is `deviations` for the `looked_at`
-    candidates of which this one is the fastest.
+    A gain below the minimum effect is rejected. A larger gain is accepted if the whole interval ratio * (1 -+ k
+    uncertainty) is below 1, and inconclusive otherwise. k is `deviations(looked_at)`, for the fastest of `looked_at`
+    candidates.
     """
     ratio, effect = candidate_seconds / champion_seconds, policy.minimum_effect
     reach = math.inf if uncertainty is None else deviations(looked_at) * uncertainty
@@ -102,8 +104,8 @@ def rule(
 def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:
     """One standard deviation of the pair's time ratio, as a fraction of the ratio; None if a record does not state it.
 
-    For a suite it is the weighted mean of its members' deviations: the simulator errs in the same way at all shapes, so
-    errors do not average out. If a member's program is the champion's program, its uncertainty is zero.
+    For a suite, it is the weighted mean of the members' deviations. Errors do not average out, because the simulator
+    errs in the same way at all shapes. A member with the champion's program has no uncertainty.
     """
     if candidate.members:
         of_members = [
@@ -124,7 +126,7 @@ def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
 
 
 def _relative(run: Simulation) -> float:
-    """The uncertainty of a run. With several timing inputs it is the largest of theirs: their errors have one sign."""
+    """The uncertainty of a run; the largest for several timing inputs, because their errors have the same sign."""
     return max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty)
 
 

@@ -1,7 +1,7 @@
-"""Compares the scored program's work with the checked program's, by counts that both programs have.
+"""Compares the work of the scored program with that of the checked program, by counts that both programs have.
 
 The checked program (the CPU reference) and the scored program (compiled for the TPU and simulated) are made from one
-trace, but come as two files.
+trace, but are two files.
 """
 
 import math
@@ -10,19 +10,19 @@ import re
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Evidence, Failure
 
-# The simulator counts whole tiles of the matrix unit, so an honest program shows the useful matmul FLOPs or more. One
-# percent may be missing, for blocks that a compiler finds to be constant.
+# The simulator counts whole tiles of the matrix unit, so an honest program has at least the useful matmul FLOPs. One
+# percent may be missing, because a compiler may find blocks to be constant.
 _FEWEST = 0.99
 # The most elements that one operation of the exponential unit takes: a register of 8 x 128 words, each of two bfloat16.
 ELEMENTS_OF_AN_EXPONENTIAL = 2048
 
 
 def failure(evidence: Evidence) -> Failure | None:
-    """The Failure `static`, `program-differs` if the compiled program lacks work of the checked one, else None.
+    """The Failure `static`, `program-differs` if the compiled program lacks work of the checked program, else None.
 
-    Only missing matrix products, exponentials and transfers count: no compiler leaves them out, and a kernel that
-    passed the checks needs them. No more exponentials are required than the trace has, because a kernel may compute
-    them in another way. Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes for
+    Only missing matrix products, exponentials and transfers count, because no compiler leaves them out, and a kernel
+    that passed the checks needs them. No more exponentials are required than the trace has, because a kernel may
+    replace exponentials. Unrolled loops, partly filled tiles, pipelines inside the kernel and several passes for
     float32 only add work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has less
     arithmetic than the useful matmul FLOPs, because such a trace has loops of unknown trip count.
     """

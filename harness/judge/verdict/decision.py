@@ -28,7 +28,7 @@ from harness.units import percent, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tries:
-    """The numbers of tries that could have given a gain by luck: the larger they are, the more a verdict requires.
+    """The numbers of tries that could have given a gain by chance. The larger they are, the more a verdict requires.
 
     `since_accept` is the number of attempts since the last accept, this one included. `looked_at` is the number of
     candidates among which this one was the fastest.
@@ -50,7 +50,7 @@ def decide(
     resimulated: tuple[Resimulation, ...] = (),
     tries: Tries = _ONE_TRY,
 ) -> Verdict:
-    """The verdict on `candidate`, against `champion` (None: the candidate is judged alone, and passing is enough).
+    """The verdict on `candidate` against `champion`. If `champion` is None, the candidate must only pass all checks.
 
     - Failed: a stage or a check failed, or the latency is less than `chip` can reach.
     - Inconclusive: a latency, a check or the pairs of `paired` are missing, or the interval allows neither accept nor
@@ -58,7 +58,8 @@ def decide(
     - Accepted for a simulated gain: it is at least `policy.minimum_effect`, exceeds the simulator's uncertainty, and
       exists in each run of `resimulated`, in which one uncertain constant is changed (inconclusive without these runs).
       Each member of a suite may lose at most `may_lose`, also in these runs. The fastest of several candidates
-      (`tries`) must gain more than a single one, because choosing by simulated times also chooses their errors.
+      (`tries`) must gain more than a single candidate, because a choice by simulated times also selects simulator
+      errors.
     - Accepted for a measured gain: the whole confidence interval lies beyond the minimum. The interval widens with each
       attempt since the last accept.
 
@@ -91,7 +92,7 @@ def decide(
 
 
 def is_simulated_gain(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
-    """True if the candidate would be accepted for its simulated time, so that it is worth simulating the pair again.
+    """True if the candidate would be accepted for its simulated time. Only then is the pair simulated again.
 
     Raises ValueError if the two are not comparable.
     """
@@ -162,7 +163,7 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
     try:
         ratio, low, high = sign_test.paired_ratio(old, new, sign_test.look_error(policy, attempts))
     except ValueError:
-        # Host times are only reported, not judged. Without host times there is nothing to report.
+        # Host times are only reported, not judged. Without usable host times, there is nothing to report.
         return ""
     if len(new) < sign_test.MINIMUM_PAIRS or high > 1 - policy.minimum_effect:
         return ""
@@ -197,7 +198,7 @@ def _found_failing(candidate: Evidence, paired: PairedBenchmark | None, chip: Ch
 
 
 def _failed_check(evidence: Evidence) -> Failure | None:
-    """The failure of the first check that did not pass, even if the stage that ran it reported none; else None."""
+    """The failure of the first check that did not pass, even if its stage reported no failure; otherwise None."""
     for check in evidence.checks:
         kind = "wrong-result"
         if check.error is None or check.tolerance is None:

@@ -9,11 +9,11 @@ from harness.records import Evidence, Policy, Verdict
 
 
 def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
-    """True if no check can make the candidate win, so that the remaining checks need not run.
+    """True if the candidate cannot win, whatever its checks show, so that the remaining checks need not run.
 
-    This is so if the whole interval of the candidate's simulated time lies above the champion's time, or if a member of
-    a suite takes more time than it may. False if a time is unknown or not simulated, or if the champion's evidence
-    cannot support a verdict. Raises ValueError if the two are not comparable.
+    This is the case if the whole interval of the candidate's simulated time is above the champion's time, or if a
+    member of a suite takes more time than allowed. False if a time is unknown or not simulated, or if the champion's
+    evidence cannot support a verdict. Raises ValueError if the two are not comparable.
     """
     if candidate.latency is None or candidate.latency.source != "simulated":
         return False

@@ -1,4 +1,4 @@
-"""The members of a suite: champion's and candidate's time for each, and the members that lose more than they may."""
+"""The members of a suite: the times of champion and candidate for each, and the members that lose more than allowed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -33,7 +33,7 @@ def times(candidate: Evidence, champion: Evidence) -> tuple[MemberTimes, ...]:
 
 
 def losing(suite: Statement, members: Iterable[MemberTimes]) -> tuple[MemberTimes, ...]:
-    """The members that lose more than they may, or whose loss is unknown."""
+    """The members that lose more than allowed, or whose loss is unknown."""
     most = 1 + (suite.may_lose or 0.0) + ROUNDING
     # The comparison is negated, so that a NaN counts as losing.
     return tuple(member for member in members if member.time_ratio is None or not member.time_ratio <= most)
@@ -57,7 +57,7 @@ def _loss(suite: Statement, member: MemberTimes, under: str) -> str:
 def resimulated(
     candidate: Evidence, champion: Evidence, runs: Mapping[str, tuple[Resimulation, ...]]
 ) -> tuple[Resimulation, ...]:
-    """The runs of the suite. `runs` has, by name, the runs of each member with two different programs, at least one."""
+    """The runs of the suite. `runs` has the runs of each member whose two programs differ, by name; never empty."""
     alike = {member.name: member for member in times(candidate, champion) if member.name not in runs}
     suite = candidate.problem
     suite_runs = []

@@ -13,8 +13,8 @@ Regime = Literal["compute-bound", "memory-bound", "link-bound", "latency-bound"]
 GapSize = Literal["small", "moderate", "large"]
 TrafficSource = Literal["block index maps", "simulated DMA", "unknown"]
 
-# Below this share of both peaks, neither is the limit, and the time goes to latencies (the published method says "both
-# low, say both under 30 %").
+# Below this share of both peaks, neither peak is the limit; latencies are (the published method says "both low, say
+# both under 30 %").
 LOW_UTILISATION = 0.30
 
 # Published bandwidths are rounded to three or four digits, so a program may seem to exceed one by up to 0.2 %.
@@ -74,7 +74,7 @@ def memory_only_seconds(hbm_bytes: int, chip: Chip) -> float:
 
 
 def least_memory_seconds(work: Work, chip: Chip) -> float:
-    """The time of the minimum traffic, less the bytes that fit into a cache, at full HBM bandwidth."""
+    """The time of the minimum traffic, minus the bytes that fit into a cache, at full HBM bandwidth."""
     return memory_only_seconds(max(0, work.minimum_hbm_bytes - chip.cache_bytes), chip)
 
 
@@ -127,8 +127,8 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
 
     Derived from the block index maps of the Pallas calls. If a kernel moves an operand by hand, the simulator's DMA
     bytes of the whole chip are used instead. The DMA bytes are also used if they are fewer than the bytes by the maps.
-    The maps do not show that XLA leaves an array between two kernels in VMEM if the array fits; then only the
-    schedule's transfers are traffic. For a suite the bytes are the weighted geometric mean.
+    XLA may leave an array between two kernels in VMEM, which the maps do not show. Then only the schedule's transfers
+    are traffic. For a suite the bytes are the weighted geometric mean.
     """
     if evidence.members:
         of_members = [traffic(member) for member in evidence.members]
@@ -151,8 +151,8 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
 def beyond_bandwidth(evidence: Evidence, latency_seconds: float, chip: Chip) -> tuple[str, ...]:
     """A sentence if the time is too short for HBM to move the compiled program's bytes, otherwise empty.
 
-    Empty for a chip with a cache in front of its memory, because the cached part is unknown, and for a program whose
-    schedule was not executed, because its traffic is unknown.
+    Also empty for a chip with a cache, because the cached part is unknown; and for a program whose schedule was not
+    executed, because its traffic is unknown.
     """
     run = finished_run(evidence)
     if run is None or chip.cache_bytes:
@@ -170,8 +170,8 @@ def beyond_bandwidth(evidence: Evidence, latency_seconds: float, chip: Chip) -> 
 def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str, ...]:
     """Sentences on work that no chip of this kind could do in that time; empty if the time is possible.
 
-    Judged by the matmul FLOPs alone (softmax does not run on the MXU) and by the minimum traffic, less the bytes that
-    fit into a cache.
+    Considers only the matmul FLOPs (softmax does not run on the MXU), and the minimum traffic minus the bytes that fit
+    into a cache.
     """
     sentences = []
     most = peak(work, chip)

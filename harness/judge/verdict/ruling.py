@@ -10,7 +10,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """The state of a comparison. `is_final`: more samples would not change the outcome, or could not be trusted."""
+    """The state of a comparison. `is_final`: more samples would not change the outcome, or would not be reliable."""
 
     outcome: Outcome
     reason: str

@@ -2,8 +2,8 @@
 
 from harness.records import Evidence, Failure, Offence, OffenceKind
 
-# The rule that each kind of offence breaks; the kind that explains most comes first. The compiler checks at a kernel's
-# end that its semaphores are zero, so a transfer that nothing waits for is a failed check as well.
+# The rule that each kind of offence breaks. The kind that explains most comes first. For example, a transfer without a
+# wait is also a failed check, because the compiler checks that semaphores are zero at a kernel's end.
 _EXPECTED: dict[OffenceKind, str] = {
     "transfer-pending": (
         "a wait for every transfer before its kernel ends, because otherwise its data is read too early or written too "
@@ -31,8 +31,8 @@ def failure(evidence: Evidence) -> Failure | None:
     """The Failure (stage `latency`, with the kind of the offence) if the executed program breaks a rule; else None.
 
     The simulator executes the compiled program at the contest's shape, which is the program that is timed. The earlier
-    checks see other programs made from the same trace: the CPU's, in which transfers take no time and indices past the
-    end are clamped, and the interpreter's at a reduced shape.
+    checks run other programs from the same trace. In the CPU's program, transfers take no time, and indices past the
+    end are clamped. The interpreter's program has a reduced shape.
     """
     for kind, expected in _EXPECTED.items():
         if offences := _offences(evidence, kind):
@@ -42,10 +42,10 @@ def failure(evidence: Evidence) -> Failure | None:
 
 
 def doubts(evidence: Evidence) -> tuple[str, ...]:
-    """Reasons to doubt that the program runs to its end and computes the checked result; empty if there are none.
+    """Reasons why the program may not run to its end, or not compute the checked result; empty if there are none.
 
-    The interpreter looks for races as well, and a race in its run fails the attempt. If only the schedule has a race,
-    the simulator or the interpreter is wrong.
+    The interpreter detects races as well, and a race in its run fails the attempt. If only the schedule has a race, the
+    simulator or the interpreter is wrong.
     """
     expected: dict[OffenceKind, str] = {
         "check-unknown": "the simulator cannot tell whether the chip halts: {}",

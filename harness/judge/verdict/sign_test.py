@@ -1,18 +1,18 @@
 """Statistics of paired, noisy timings: the median ratio, an interval that holds for any noise, and its error rate.
 
-Why the interval holds. Champion and candidate are timed in random order within each round. If both take the same time,
-the winner of each pair is an independent fair coin toss, whatever the machine does: drift, spikes, steps, a clock with
-two speeds or coarse ticks change the size of a difference, but its sign stays random. The same holds for a candidate
-that takes r times the champion's time, if its times are divided by r. So the number of pairs on the wrong side of the
-true ratio is binomial, and the sign test's interval between two order statistics needs no other assumption. For normal
-noise it needs 1.6 times the pairs of the best interval (the efficiency of the sign test is 2 / pi); for noise with
-spikes it is the better interval.
+Why the interval is valid. Champion and candidate are timed in random order within each round. If both take the same
+time, the winner of each pair is an independent fair coin toss, whatever the machine does. Drift, spikes, steps, a clock
+with two speeds or coarse ticks change the size of a difference, but its sign stays random. The same holds for a
+candidate that takes r times the champion's time, if its times are divided by r. So the number of pairs on the wrong
+side of the true ratio is binomial, and the sign test's interval between two order statistics needs no other assumption.
+For normal noise, this interval needs 1.6 times the pairs of the best interval (the efficiency of the sign test is 2 /
+pi). For noise with spikes, it is the better interval.
 
-Required certainty. Every attempt and every look at the samples is a chance to be lucky. By Boole's inequality the
-probabilities at most add up, even if they are dependent. So a rate `a` for everything between two accepts is spent as
-a / (k (k + 1)) on the k-th attempt since the last accept (the sum over all k is a), in equal parts on its looks. The
-price is small, because the number of pairs that an interval needs grows only with log(1 / error): at least 14 pairs at
-the first attempt, 33 at the thousandth.
+Required certainty. Every attempt and every look at the samples is another chance of a false accept. By Boole's
+inequality, the total probability is at most the sum, even if the events are dependent. So of a rate `a` between two
+accepts, the k-th attempt since the last accept gets a / (k (k + 1)) (the sum over all k is a), in equal parts for its
+looks. The price is small, because the number of pairs that an interval needs grows only with log(1 / error): at least
+14 pairs at the first attempt, 33 at the thousandth.
 """
 
 import functools
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from harness.records import Policy
 
-# Below 20 pairs the interval spans nearly the whole sample, so one outlier decides. At the first attempt's error, one
-# pair of 20 may lie on the wrong side.
+# Below 20 pairs, the interval spans nearly the whole sample, so one outlier decides. At the first attempt's error, one
+# pair of 20 may be on the wrong side.
 MINIMUM_PAIRS = 20
 
 
@@ -41,12 +41,12 @@ def look_error(policy: Policy, attempts_since_accept: int) -> float:
 
 
 def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -> tuple[float, float, float]:
-    """The median of new/old over the pairs, and its interval's two ends, each wrong with probability `error` at most.
+    """The median of new/old over the pairs, and both ends of its interval. Each end's error rate is at most `error`.
 
     The interval is that of scipy.stats.quantile_test at confidence 1 - 2 `error`. With fewer pairs than the error
     requires, the ends are zero and infinite: nothing can be concluded.
 
-    Raises ValueError if the two sides differ in length, are empty, or hold anything but positive, finite seconds.
+    Raises ValueError if the two sides differ in length, are empty, or have seconds that are not positive and finite.
     """
     before, after = np.asarray(old), np.asarray(new)
     if before.shape != after.shape or before.size == 0:
@@ -65,7 +65,8 @@ def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -
 def _rank(pairs: int, error: float) -> int:
     """The largest r for which the r-th smallest of `pairs` ratios exceeds the true median with chance `error` at most.
 
-    This happens if fewer than r pairs, each a fair coin, fall below the true median. 0 if no r qualifies.
+    This happens if fewer than r pairs are below the true median, where each pair is a fair coin toss. 0 if no r
+    qualifies.
     """
     # Importing scipy.special takes half a second, and only measured verdicts need it.
     from scipy import special

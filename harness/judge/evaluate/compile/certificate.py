@@ -1,11 +1,11 @@
-"""Derives the CPU's program from the traced program without kernel.py; proves that the chip's program equals the trace.
+"""Derives the CPU's program from the traced program, and proves that the chip's program equals the traced program.
 
-kernel.py can change anything in the process that traces it: that process could deliver two unrelated programs, or
-change JAX's lowering rules. So the process delivers the traced program as data. By JAX's unchanged rules, the judge
-derives the program that is checked on the CPU from this data. The program for the chip comes from the candidate's
-process, because only that process knows the lines of kernel.py. The judge lowers the traced program again, and both
-lowerings must be equal, operation by operation, kernels included. Around its kernels, the traced program must have the
-same operations on both platforms.
+kernel.py can change anything in the process that traces it. So that process could deliver two unrelated programs, or
+change JAX's lowering rules. Therefore the process delivers the traced program as data. In another process, the judge
+lowers this data for the CPU by JAX's unchanged rules, and checks the result. The program for the chip comes from the
+candidate's process, because only that process knows the lines of kernel.py. The judge lowers the traced program again,
+and both lowerings must be equal, operation by operation, kernels included. Around its kernels, the traced program must
+have the same operations on both platforms.
 """
 
 from dataclasses import fields
@@ -45,7 +45,7 @@ mlir.register_lowering(_opaque_p, _opaque_lowering)
 
 
 def certify(request: CertifyRequest) -> Certificate:
-    """The certificate that the program for the chip is the traced program; also writes the program for the CPU checks.
+    """The certificate that the chip's program is the traced program. Also writes the program for the checks on the CPU.
 
     Raises Rejected `forged-result` if the report or the traced program is forged, `foreign-primitive`,
     `program-differs` if the program for the chip is not the traced program, `not-interpretable`, and the kinds of
@@ -83,8 +83,8 @@ def certify(request: CertifyRequest) -> Certificate:
 def _require_sound(closed: Any, chip: Chip) -> None:
     """Raises Rejected `foreign-primitive` if a primitive is not JAX's, `forged-result` if a value's type is wrong.
 
-    No trace produces such a program. The compiler and the interpreter could read different types from it, and so
-    compute different results.
+    No trace produces such a program. The compiler and the interpreter could read different types from the program, and
+    so compute different results.
     """
     for name, _ in normal_form.primitives(closed):
         if name.startswith(normal_form.UNKNOWN):

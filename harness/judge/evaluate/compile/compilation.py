@@ -25,19 +25,19 @@ _LONGEST = 600
 def compile_for_chip(request: CompileRequest) -> CompileReply:
     """Compiles the program, writes its HLO and Mosaic text, and returns the counts of operations in both.
 
-    Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`, `no-kernel`, `no-schedule` or
-    `work-outside-pallas`, and the kinds with which `hlo` and `mosaic` refuse text that they cannot read; RatchetError
-    `wrong-topology`.
+    Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`, `no-kernel`, `no-schedule`,
+    `work-outside-pallas`, `bad-hlo` or `bad-mosaic`; RatchetError `wrong-topology`.
     """
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     shapes = described_shapes(problem.statement().inputs, request.chip)
     exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
     try:
-        # The memory of the state is donated, so that the kernel changes it in place: a copy would be part of the time.
+        # The state's memory is donated, so that the kernel changes the state in place. Otherwise the time would include
+        # a copy.
         donated = problem.statement().donated
         compiled = jax.jit(exported.call, donate_argnums=donated).lower(*shapes).compile()
     except Exception as error:
-        # If Pallas is imported, JAX wraps the compiler's error in an error of its own.
+        # If Pallas is imported, JAX wraps the compiler's error in another error.
         cause = error.__cause__ if isinstance(error.__cause__, jax.errors.JaxRuntimeError) else error
         if not isinstance(cause, (jax.errors.JaxRuntimeError, NotImplementedError, ValueError)):
             raise
@@ -100,7 +100,7 @@ def _compile_failure(text: str) -> Rejected:
 
 
 def _sentence(text: str) -> str:
-    """The compiler's sentence about an exceeded VMEM limit, otherwise its first line without error codes."""
+    """The compiler's sentence about an exceeded VMEM limit; if there is none, its first line without error codes."""
     exceeded = re.search(r"Scoped allocation with size .*? exceeded scoped vmem limit by [\d.]*\w*", text)
     if exceeded:
         return exceeded.group()

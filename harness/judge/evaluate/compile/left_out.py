@@ -1,6 +1,6 @@
 """Finds and removes, in a program's bytes, the options of kernels that make the compiler leave checks out.
 
-The part of XLA that the judge itself leaves out on the CPU is in interpret/as_written.py.
+interpret/as_written.py has the pass of XLA that the judge itself leaves out on the CPU.
 """
 
 from dataclasses import dataclass

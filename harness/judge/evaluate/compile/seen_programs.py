@@ -1,8 +1,8 @@
 """A cache on disk of the compiler's and the simulator's results, keyed by everything that they depend on.
 
 The results depend only on the exported program, the compiler and its flags, the chip and the judge's code, so equal
-inputs always give equal results. Results of checks are not cached. An entry is a file in a folder of the user, and no
-child process may write to that folder. If children are not confined, the cache is neither read nor written.
+inputs always give equal results. Results of checks are not cached. An entry is a file in a folder of the user. No child
+process may write to that folder: if children are not confined, the cache is neither read nor written.
 """
 
 import contextlib
@@ -52,7 +52,8 @@ class SeenPrograms:
     def key(self, artifact: Path, variables: Mapping[str, str], simulator: str, dumps: Path) -> str:
         """The key of an exported program, compiled with these environment variables and simulated by `simulator`.
 
-        `dumps` is the folder that the compiler will write to. Its files count, because the simulator reads them too.
+        `dumps` is the folder to which the compiler will write. The key includes the files in it, because the simulator
+        reads them.
         """
         dump_digests = [(path.name, _digest(path)) for path in sorted(dumps.iterdir())]
         key_parts = [self.judge, simulator, sorted(variables.items()), _digest(artifact), dump_digests]
@@ -73,7 +74,7 @@ class SeenPrograms:
         for place, content in files.items():
             (work / place).parent.mkdir(parents=True, exist_ok=True)
             (work / place).write_bytes(content)
-        # Marks the entry as used: the least recently used entries are dropped first.
+        # Marks the entry as used, because the least recently used entries are dropped first.
         with contextlib.suppress(OSError):
             os.utime(path)
         return seen

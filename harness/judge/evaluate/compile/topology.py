@@ -14,7 +14,7 @@ from harness.records import Array
 from harness.sandbox import arrays, asked_device
 from harness.units import quantity
 
-# On a chip with two cores, libtpu's default device is one core; with this setting it is the whole chip.
+# On a chip with two cores, libtpu's default device is one core. With this setting, a device is the whole chip.
 _BOTH_CORES = {"chip_config_name": "megacore"}
 
 

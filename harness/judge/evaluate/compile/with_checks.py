@@ -1,4 +1,4 @@
-"""The process that compiles a kernel with the checks that its options leave out, so that the simulator runs them."""
+"""The process that compiles a kernel with the checks that its options leave out. The simulator runs these checks."""
 
 from dataclasses import replace
 from pathlib import Path

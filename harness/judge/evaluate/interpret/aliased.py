@@ -13,9 +13,9 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_in_hb
 def with_one_memory(equation: Equation, vmem_bytes: int) -> Jaxpr:
     """The kernel of a Pallas call. An input in HBM that is aliased to an output is replaced by this output.
 
-    On a chip both are one array, so a write to one of them can be read from the other. The interpreter's array for the
-    output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM. Then an input window
-    and an output window with equal blocks are parts of one array, so this input is replaced too.
+    On a chip, input and output are one array, so a write to one can be read from the other. The interpreter's array for
+    the output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM. Then an input
+    window and an output window with equal blocks are parts of one array, so this input is replaced too.
     """
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     first, inputs = mapping.num_index_operands, mapping.num_inputs
@@ -39,7 +39,7 @@ def _are_one_window(block: Any, other: Any, vmem_bytes: int) -> bool:
 
 
 def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
-    """The program with each aliased input replaced by its output. A loop or branch that takes both keeps both."""
+    """The program with each aliased input replaced by its output. A loop or branch with both as operands keeps both."""
     equations = []
     for equation in jaxpr.eqns:
         effects = moved(equation.effects, outputs)
@@ -58,9 +58,9 @@ def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
 
 
 def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
-    """An inner program of `equation` after `_renamed`; it has its own variables for these inputs and outputs."""
+    """An inner program of `equation` after `_renamed`. It has other variables for these inputs and outputs."""
     if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
-        return part  # no condition of a loop reads aliased inputs or outputs
+        return part  # a loop's condition never reads aliased inputs or outputs
     # The inner program takes the equation's last operands; predicates and other programs' operands come before them.
     parameters = part.constvars or part.invars
     operands = zip(equation.invars[-len(parameters) :], parameters, strict=True)

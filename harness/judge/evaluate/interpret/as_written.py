@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.sandbox.messages import Rejected
 
-# Both jaxlib 0.10.2 and 0.12.0 know this option, and leave out the pass wherever it would run.
+# With this option, jaxlib 0.10.2 and 0.12.0 leave out the pass at every place where it would run.
 _OPTIONS = {"xla_disable_hlo_passes": "algsimp"}
 # Adding and subtracting this number rounds a float32 to a whole number.
 _ROUNDING = np.float32(1.5 * 2**23)
@@ -48,9 +48,10 @@ def rewritten_arithmetic(jit: Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _is_same(got: Any, expected: Any) -> bool:
-    """True if the numbers are about the same, and infinities and NaN are in the same places.
+    """True if the finite numbers are about the same, and all other numbers are in the same places.
 
-    One may stand for the other, because a CPU that rounds a product and a sum in one step gets another one.
+    Infinity and NaN count as the same, because a CPU that rounds a product and a sum in one step gets the other of
+    them.
     """
     mine, stated = (np.where(np.isfinite(values), values, np.nan) for values in (got, expected))
     return np.allclose(mine, stated, rtol=1e-4, atol=0, equal_nan=True)

@@ -1,11 +1,12 @@
-"""Gives TPU interpret mode's buffers three properties of a chip that JAX leaves out; notes reads of unwritten memory.
+"""Gives the buffers of TPU interpret mode three properties of a chip's buffers, and notes reads of unwritten memory.
 
-- A window alternates between two buffers: after a block was written to HBM, the next step finds other contents.
-- A block is fetched while an earlier step runs, so it misses the values that this step writes to its array in HBM.
+- A window alternates between two buffers. So after a block was written to HBM, the next step reads other contents.
+- A block is fetched while an earlier step runs. So the block lacks the values that this step writes to the array in
+  HBM.
 - A negative index reaches memory in front of an array; JAX's interpreter counts it from the end, as numpy does.
 
-JAX writes by swapping values, so this module cannot see a kernel use the value that a write replaces;
-`jaxprs.uses_replaced_values` does.
+JAX writes by swapping values, so this module cannot detect that a kernel uses a replaced value.
+`jaxprs.uses_replaced_values` detects it.
 """
 
 import contextlib
@@ -49,10 +50,10 @@ class _Memory:
 
 @dataclass(slots=True)
 class Buffers:
-    """The buffers of a run. `comes_early`: a fetched block misses all writes to its array in HBM by the same call.
+    """The buffers of a run. `comes_early`: a fetched block lacks all writes of the same call to its array in HBM.
 
-    `in_front` is the error of an access in front of a buffer. It is kept because it also ends the runs of the other
-    chips, and their errors may hide it.
+    `in_front` is the error of an access in front of a buffer. It also ends the runs of the other chips; it is stored,
+    because the errors of those runs may hide it.
     """
 
     comes_early: bool
@@ -99,7 +100,7 @@ def as_on_chip(*, comes_early: bool, seed: int) -> Iterator[Buffers]:
     _run = Buffers(comes_early=comes_early)
     with (
         replaced(memory, **{name: _replacement(name, method) for name, method in methods.items()}),
-        # A traced program keeps these functions, so they look up the current run when they are called.
+        # A traced program keeps these functions for later runs, so they look up the current run at each call.
         replaced(
             interpret_pallas_call, **{name: _with_purpose(name, function) for name, function in functions.items()}
         ),
@@ -164,8 +165,8 @@ def _replacement(name: str, method: Any) -> Any:
 def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
     """Writes random numbers wherever the run wrote nothing, as if another program had left them for the next run.
 
-    Integers in HBM and SMEM keep their values, because they may be an input: one whose integers all equal the
-    interpreter's filler looks like unwritten memory.
+    Integers in HBM and SMEM keep their values, because they may be an input. If all integers of an input equal the
+    interpreter's filler, the input cannot be distinguished from unwritten memory.
     """
     for key, written in buffers.written.items():
         content = buffers.buffers[key].content
@@ -192,7 +193,7 @@ def _anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
 
 
 def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, result: Any) -> Any:
-    """The result of a read; for the fetch of an input's block, the contents that the chip would have fetched.
+    """The result of a read. A fetch of an input's block returns the contents that the chip would have fetched.
 
     Notes the window that was read, and sets `run.reads_unwritten` if the kernel reads unwritten memory.
     """

@@ -32,7 +32,7 @@ _CONVERSION = "convert_element_type"
 _FLOAT32_DIGITS = 24
 # Every number of these types is also a number of bfloat16.
 _EIGHT_BITS = (jnp.dtype(jnp.int8), jnp.dtype(jnp.uint8))
-# Operations whose results may need rounding. A selection of an operand or a change of its sign needs none.
+# Operations whose results may need rounding. Operations that select an operand or change its sign need none.
 _ROUNDED = (
     {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION}
     - {"max", "min", "neg", "abs", "sign", "clamp", "argmax", "argmin", "cummax", "cummin", "sort"}
@@ -44,8 +44,8 @@ _FEWEST_PACKED = 8
 _TILE_ROWS, _LANES = 16, 128
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
 SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
-# The models of these operations consist of operations that have models too, which are then replaced. The operations of
-# all other models are not replaced again.
+# The models of these operations consist of operations that are then replaced by their own models. Operations in all
+# other models are not replaced.
 _STEPWISE = frozenset(("logistic", "integer_pow"))
 
 # A function that computes an operation's results from its operands as the chip does. The functions in `_MODELS` return
@@ -54,7 +54,7 @@ Model = Callable[..., Any]
 
 
 def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
-    """The same kernel, with a model in place of every operation that `chip` computes differently than XLA on a CPU.
+    """The same kernel. A model replaces every operation for which `chip` and XLA on a CPU give different results.
 
     `_and_rounded` makes XLA round every computed bfloat16 value and perform every conversion.
     """
@@ -92,7 +92,7 @@ def _is_to_eight_bits(equation: Equation) -> bool:
 
 
 def _and_rounded(equation: Equation) -> list[Equation]:
-    """The operation, and a rounding to eight significant bits after it if XLA might not round the result to its type.
+    """The operation, followed by a rounding to eight significant bits if XLA might not round the result to its type.
 
     The added rounding changes no bfloat16, int8 or uint8 number, and XLA does not remove it. Without it, XLA computes
     bfloat16 in float32. On a CPU it also leaves out a conversion to bfloat16, int8 or uint8 before a sum (jaxlib
@@ -176,7 +176,7 @@ def _dot(equation: Equation, _: Chip) -> Model | None:
 
 
 def _three_products(product: Model, left: Any, right: Any) -> Any:
-    """The product of two operands, each split into upper 16 bits and a rounded rest; the rests are not multiplied."""
+    """The product of two operands, each split into upper 16 bits and a rounded rest. Omits the product of the rests."""
     parts = []
     for value in (left, right):
         bits = lax.bitcast_convert_type(value, jnp.uint32)
@@ -278,10 +278,10 @@ def _sqrt(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
-    """Models bfloat16 sums: in the schedules' order if the chip adds in bfloat16, else in float32, rounded once.
+    """Models bfloat16 sums: in the schedules' order if the chip adds in bfloat16; otherwise in float32, rounded once.
 
     In the schedules, whole registers are added one after the other, and each sum is rounded. Then the lanes of the
-    remaining register are added (we assume in pairs), and each sum is rounded. Then the rows of the register are added
+    remaining register are added (in pairs, we assume), and each sum is rounded. Then the rows of the register are added
     in float32, and this sum is rounded once.
     """
     if not _is_bfloat16(equation.invars[0]):
@@ -367,13 +367,13 @@ def _rem(equation: Equation, _: Chip) -> Model | None:
 
 
 def _marked_unless(is_defined: Any, operand: Any, compute: Model, *, instead: int = 0) -> Any:
-    """`compute(operand)`, marked where it is not defined; there `compute` gets `instead`, for which it is defined."""
+    """`compute(operand)`, with marks in undefined elements. There `compute` gets `instead`, for which it is defined."""
     result = compute(lax.select(is_defined, operand, lax.full_like(operand, instead)))
     return lax.select(is_defined, result, marks(result))
 
 
 def _extreme(equation: Equation, _: Chip) -> Model | None:
-    """Models the maximum or minimum of a NaN, which is undefined: the marked NaN, instead of XLA's plain NaN."""
+    """Models the maximum or minimum of a NaN, which is undefined: returns the marked NaN instead of XLA's plain NaN."""
     (out,) = equation.outvars
     if not jnp.issubdtype(out.aval.dtype, jnp.floating):
         return None
@@ -394,7 +394,7 @@ def divided(equation: Equation) -> Model | None:
     primitive = equation.primitive
 
     def model(x: Any, y: Any) -> Any:
-        # An axis of either operand may have length one if the other operand's axis is longer.
+        # An axis of one operand may have length one although the other operand's axis is longer.
         x, y = jnp.broadcast_arrays(x, y)
         return _marked_unless(lax.ne(y, lax.full_like(y, 0)), y, lambda safe: primitive.bind(x, safe), instead=1)
 
@@ -402,7 +402,7 @@ def divided(equation: Equation) -> Model | None:
 
 
 def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
-    """Models an approximate reciprocal: exact if it is the instruction of divisions, otherwise rounded to bfloat16."""
+    """Models an approximate reciprocal: exact if divisions use the same instruction, otherwise rounded to bfloat16."""
     if not equation.params["approx"]:
         return None
     if chip.divides_by_exact_reciprocal:
@@ -427,7 +427,7 @@ def shifted(equation: Equation) -> Model | None:
 
 
 def _roll(equation: Equation, _: Chip) -> Model | None:
-    """Marks a roll by less than 0, or by the axis length or more: no source states the result of `vrot` then."""
+    """Marks a roll by less than 0, or by at least the axis length. For these, no source states the result of `vrot`."""
     length, amount = equation.invars[0].aval.shape[equation.params["axis"]], equation.invars[1]
     if isinstance(amount, core.Literal) and 0 <= int(amount.val) < length:
         return None
@@ -442,7 +442,7 @@ def _roll(equation: Equation, _: Chip) -> Model | None:
 
 
 def _gather(equation: Equation, _: Chip) -> Model:
-    """Marks elements at indices beyond the axis: no source states which element `vperm` takes."""
+    """Marks elements at indices beyond the axis. For these, no source states which element `vperm` takes."""
     primitive, params = equation.primitive, equation.params
     (axis,) = params["dimension_numbers"].start_index_map
     length = equation.invars[0].aval.shape[axis]

@@ -13,8 +13,8 @@ from harness.judge.evaluate.interpret.replaced import parameters, replaced
 DEADLOCK = "DEADLOCK"
 # The interval at which a waiting core checks whether the other cores have ended.
 _LOOK_SECONDS = 0.05
-# The longest time for which the late core lets the others run ahead. A core that polls a semaphore never waits, so
-# without a limit the late core would be held back for ever. After this time it goes on for the rest of the kernel.
+# The longest time for which the late core waits for the others. A core that polls a semaphore can always continue, so
+# without a limit the late core would wait for ever. After this time, the late core no longer waits for the others.
 _LATE_SECONDS = 10.0
 _LATE_LOOK_SECONDS = 0.001
 
@@ -23,10 +23,11 @@ _LATE_LOOK_SECONDS = 0.001
 def deadlocks_found() -> Iterator[None]:
     """Within this context a wait raises RuntimeError if its signal can never come.
 
-    On one core only copies under way can signal during a wait. The wait first completes these copies, and raises if the
-    count is still too low. On several cores a wait raises if every core has ended or is in a wait that no copy under
-    way can end. A core that waits outside these semaphores, as in a collective of XLA, may still signal. Then only the
-    time limit of the check ends the waits. If this version of JAX has other semaphores, nothing is changed.
+    On one core, only copies under way can signal during a wait. The wait first completes these copies, and raises if
+    the count is still too low. On several cores, a wait raises if each core has ended or is in a wait that no copy
+    under way can end. A core that waits for something else, such as a collective of XLA, may still signal. In this
+    case, only the time limit of the check ends the waits. If this version of JAX has other semaphores, nothing is
+    changed.
     """
     semaphore: Any = getattr(shared_memory, "Semaphore", None)
     wait: Any = getattr(semaphore, "wait", None)
@@ -81,7 +82,7 @@ def wait_with_others(semaphore: Any, value: int, core: int) -> None:
 
 
 def let_others_go_on(memory: Any, core: int) -> None:
-    """Waits, for at most `_LATE_SECONDS`, until every other core has ended or waits and cannot go on."""
+    """Waits, for at most `_LATE_SECONDS`, until each other core has ended or is blocked in a wait."""
     waits = memory.__dict__.setdefault("_waits_of_cores", _Waits())
     ends = time.monotonic() + _LATE_SECONDS
     while waits.is_one_late and waits.may_go_on(memory, core):
@@ -94,7 +95,7 @@ def let_others_go_on(memory: Any, core: int) -> None:
 class _Waits:
     """The cores that wait now, each with its semaphore and the count that it needs, and the number of ended waits.
 
-    `is_one_late`: the late core still lets the other cores go first; False once this took longer than `_LATE_SECONDS`.
+    `is_one_late`: the late core still waits for the other cores; False after a wait of more than `_LATE_SECONDS`.
     """
 
     of_cores: dict[int, tuple[Any, int]] = field(default_factory=dict)
@@ -102,9 +103,9 @@ class _Waits:
     is_one_late: bool = True
 
     def stuck(self, memory: Any) -> str:
-        """The wait of each core in words; "" if a core can go on or may be able to.
+        """A description of each core's wait; "" if a core can continue, or may be able to.
 
-        A core ends its wait before it goes on. So if no wait ends during this call, all cores wait during the whole
+        A core ends its wait before it continues. So if no wait ends during this call, all cores wait during the whole
         call.
         """
         ended, stuck = self.ended, self._stuck()
@@ -116,7 +117,7 @@ class _Waits:
         return "; ".join(f"{text}, on {_chips(each)}" for text, each in cores.items())
 
     def may_go_on(self, memory: Any, late: int) -> bool:
-        """True if a core other than `late` can go on or may be able to."""
+        """True if a core other than `late` can continue, or may be able to."""
         ended, stuck = self.ended, self._stuck()
         return len(stuck.keys() - {late}) + _at_barriers(memory) < memory.num_devices - 1 or ended != self.ended
 

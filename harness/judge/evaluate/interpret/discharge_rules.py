@@ -1,7 +1,7 @@
-"""Turns references into values, for a CPU, where JAX's own rules fail (seen in 0.10.2 and 0.12.0).
+"""Turns references into values for a CPU, in cases in which JAX's rules fail (0.10.2 and 0.12.0).
 
-- A copy may have a size that is known only at run time, such as that of the last block of an inner pipeline. XLA has no
-  dynamic sizes. This lowering uses a loop along each axis of unknown size, which copies one index per iteration.
+- The size of a copy may be known only at run time, for example in the last block of an inner pipeline. XLA has no
+  dynamic sizes. So this lowering has a loop along each axis of unknown size; an iteration copies one index.
 - JAX's rule for scoped memory turns references into values scope by scope, and fails if a loop within two scopes
   contains a third scope. This lowering turns the references of all scopes into values together.
 """
@@ -26,7 +26,7 @@ from harness.judge.evaluate.interpret.replaced import replaced
 
 @dataclass(frozen=True, slots=True)
 class _CopiedPart:
-    """A part of `whole`: along each axis `sizes` elements from `starts` on; the `squeezed` axes are dropped."""
+    """A part of `whole`: along each axis, `sizes` elements that begin at `starts`. The axes `squeezed` are dropped."""
 
     whole: Any
     starts: tuple[Any, ...]
@@ -43,7 +43,8 @@ class _CopiedPart:
 def copies_of_any_size() -> Iterator[None]:
     """Within this context `interpret=True` is lowered for copies of any size.
 
-    Raises NotImplementedError if the reference of such a copy is indexed again, or if the ranks of its arrays differ.
+    Raises NotImplementedError if the reference of a copy of unknown size is indexed again, or if its arrays differ in
+    rank.
     """
     read, swap = discharge.transform_array, discharge.transform_swap_array
 
@@ -153,7 +154,8 @@ def scopes_of_any_depth() -> Iterator[None]:
         pure = whole if has_context else whole.jaxpr
         empty = [primitives.uninitialized_value(var.aval.shape, var.aval.dtype) for var in pure.invars[len(values) :]]
         results = jax.core.eval_jaxpr(pure, whole.consts, *values, *empty)
-        # In this order: the body's results, the last values of outer references, those of this scope's references.
+        # `results` has the body's results, then the last values of outer references, then those of this scope's
+        # references.
         changed = iter(results[count:])
         return [next(changed) if is_ref else None for is_ref in are_refs], results[:count]
 

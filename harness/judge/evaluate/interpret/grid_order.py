@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from harness.judge.evaluate.interpret.replaced import parameters, replaced
 
-# The replaced function of JAX. It draws the order within the interpreted program: compiling the draw takes 0.3 s for
+# The replaced function of JAX. It draws the order within the interpreted program. Compiling this draw takes 0.3 s for
 # each new length of an axis, and all runs of a program would have the same order.
 _DRAWN = "_get_randomized_grid_coordinates"
 _PARAMETERS = ["grid", "mosaic_params", "random_seed"]
 
-# The seed of the current run's orders; None if they are backwards.
+# The seed of the orders in the current run; None for backward order.
 _seed: int | None = None
 
 
@@ -27,8 +27,8 @@ def orders_from(seed: int | None) -> Iterator[None]:
     """Within this context parallel axes are walked in orders drawn from `seed`, or backwards if it is None.
 
     If an axis has several steps, its first step never runs first. A kernel must not rely on the order of steps that it
-    declares parallel. The CPU reference program walks the steps forwards and another run walks them backwards, so any
-    two steps are run in both orders. If this version of JAX draws the order in another way, JAX's order stays.
+    declares parallel. The CPU reference program walks the steps forwards, and another run walks them backwards. So any
+    two steps run in both orders. If this version of JAX draws the order in another way, JAX's order is used.
     """
     global _seed
     _seed = seed

@@ -41,7 +41,7 @@ def runnable(
     """The traced program as a function of its inputs; its Pallas calls return the results of `chip`.
 
     `interpret` is the mode in which Pallas calls are interpreted, False for the compiler. `is_flipped` and
-    `joins_windows` are those of `pallas_on_cpu.with_interpret`.
+    `joins_windows` are passed to `pallas_on_cpu.with_interpret`.
     """
     jaxpr = closed.jaxpr
     if interpret:
@@ -55,7 +55,7 @@ def runnable(
 
 
 def get_ready_for(chip: Chip) -> None:
-    """Loads the modules that JAX loads for lowering, so that their effects on settings do not count as kernel.py's."""
+    """Loads the modules that JAX loads for lowering, so that kernel.py is not blamed for their effects on settings."""
     importlib.import_module("jax._src.pallas.mosaic.pallas_call_registration")
     if chip.platform == "cuda":
         importlib.import_module("jax.experimental.pallas.mosaic_gpu")
@@ -65,9 +65,10 @@ def get_ready_for(chip: Chip) -> None:
 def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.MOST_UNDER_WAY[0]) -> Any:
     """Parameters with which TPU interpret mode finds races, reads out of bounds, and reads of unwritten memory (NaN).
 
-    On a GPU no program of the grid may rely on another program. So each of the `steps` programs gets its own core, and
-    a write to memory that another program accesses is a race. More than 16 programs share 16 cores; then only races
-    between programs on different cores are found. At most `most_under_way` transfers may be under way at a time.
+    On a GPU, no program of the grid may rely on another program. So each of the `steps` programs runs on a separate
+    core, and a write to memory that another program accesses is a race. If there are more than 16 programs, they share
+    16 cores, and only races between different cores are found. At most `most_under_way` transfers may be under way at a
+    time.
     """
     cores = chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES)
     return pltpu.InterpretParams(
@@ -103,8 +104,8 @@ def reset() -> None:
 def memory_filled_with(value: Fill) -> Iterator[None]:
     """Within this context unwritten memory of an interpreted kernel holds `value`.
 
-    None: JAX fills it with NaN, which makes nearly every kernel that reads it fail. A kernel that tests for NaN, to
-    replace it or because NaN is its own tag, may still pass; on a chip it finds the values that the last kernel left.
+    None: JAX fills the memory with NaN, so nearly every kernel that reads it fails. A kernel that tests for NaN, to
+    replace it or because NaN is the kernel's tag, may still pass; on a chip, it reads values that the last kernel left.
     "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": successive elements hold the marked
     NaN, a plain NaN, a large positive and a large negative number.
     """
@@ -146,11 +147,11 @@ def export(
 ) -> Any:
     """The program for `chip` as a `jax.export.Exported`.
 
-    For `tpu` or `cuda` its kernels are lowered for the device. For `cpu` they are interpreted: they compute the results
-    of `chip`, and unwritten memory holds `fill` (None: NaN; with a text, comparisons of marked memory are reversed
-    too). Over a mesh the results are split according to `results`.
+    For `tpu` or `cuda` its kernels are lowered for the device. For `cpu` they are interpreted. They compute the results
+    of `chip`, and unwritten memory holds `fill` (None: NaN). If `fill` is a text, comparisons of marked memory are
+    reversed. Over a mesh the results are split according to `results`.
     """
-    # JAX guarantees these custom calls only within one version, and here the same version runs them.
+    # JAX guarantees these custom calls only within one version. Here the same version of JAX runs them.
     named = [_LAYOUT_CALL, *([kernels.TRITON_CALL] if platform == "cuda" else [])]
     unchecked = [jax.export.DisabledSafetyCheck.custom_call(name) for name in named]
     if platform != "cpu":

@@ -1,7 +1,7 @@
 """Makes values that a grid step writes to a table in scalar memory visible to later steps, as on a chip.
 
-JAX's `interpret=True` gives every step the table that the caller passed. If a kernel writes to a table, its first step
-now copies the table to scratch memory, and all steps use the copy. TPU interpret mode needs no copy.
+JAX's `interpret=True` gives every step the table that the caller passed. In a rewritten kernel that writes to a table,
+the first step copies the table to scratch memory, and all steps use the copy. TPU interpret mode needs no copy.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Fills unwritten memory with the values that the last run left there, as a kernel on a chip finds them.
 
-Memory that the last run did not write either holds random numbers, which `buffers` put there.
+Memory that the last run did not write holds random numbers from `buffers`.
 """
 
 import contextlib
@@ -35,7 +35,8 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
     if not {"self", "key", "value"} <= {*parameters(allocate)}:
         raise unknown_version("its memory cannot be kept from run to run")
     before = dict(left) if is_found else {}
-    # By its id(), each call's memory object, kept alive so that no later object has this id(), and the call's number.
+    # For each call, by the id() of its memory object: the object, kept alive so that its id() is not reused, and the
+    # call's number.
     calls: dict[int, tuple[Any, int]] = {}
     buffers: dict[tuple[int, Any], Any] = {}
     lock = threading.Lock()
@@ -64,7 +65,7 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
 
 
 def clipped(number: float, dtype: Any) -> float:
-    """The number, or the largest number of this floating-point dtype (with the same sign) if it is beyond that."""
+    """The number, limited to the range of this floating-point dtype."""
     most = float(jnp.finfo(dtype).max)
     return max(-most, min(most, number))
 
@@ -74,7 +75,7 @@ def _are_alike(content: NDArray[Any], value: NDArray[Any]) -> bool:
 
 
 def is_unwritten(key: Any, value: NDArray[Any]) -> bool:
-    """True if `value` fills unwritten memory, and is not an input in HBM or a table in scalar memory."""
+    """True if `value` is the filler of unwritten memory, not an input in HBM or a table in scalar memory."""
     if key[0] not in (*IN_HBM, "smem"):
         return True
     unwritten = interpret_utils.get_uninitialized_value(value.dtype, "nan")

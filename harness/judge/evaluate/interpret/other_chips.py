@@ -1,4 +1,4 @@
-"""Tracks the events on other chips that an interpreted chip can rely on: a chip has begun, a wait took a signal.
+"""Tracks on which events of other chips an interpreted chip can rely: a chip has begun, a wait took a signal.
 
 If a kernel has its own barrier, JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to a chip that has not
 begun. It also treats a wait for one of several signals as a wait for all signals that have arrived. Both hide races.
@@ -20,8 +20,8 @@ from harness.judge.evaluate.interpret.replaced import replaced
 from harness.judge.evaluate.interpret.transfers import components
 
 NOT_BEGUN = "CHIP NOT BEGUN"
-# The largest number of ways to take units from the senders that are compared. If there are more ways, only the units
-# that each sender must have sent count.
+# The largest number of ways to take units from the senders for which all ways are compared. If there are more ways,
+# only the units that each sender must have sent are considered.
 _MOST_WAYS = 4096
 
 
@@ -29,11 +29,13 @@ _MOST_WAYS = 4096
 def knowledge_of_chips(late: int) -> Iterator[None]:
     """Within this context a wait proves only the events without which its semaphore cannot reach the count.
 
-    Chip `late` ends a wait only when no other chip can go on. By then all signals and transfers that do not depend on
-    this wait have begun. So all signals and transfers that could end the wait are known, even unintended ones.
+    Chip `late` ends a wait only when no other chip can continue. By then, all signals and transfers that do not depend
+    on this wait have begun. So all signals and transfers that could end the wait are known, even those that were not
+    meant to end it.
 
-    An interpreted kernel raises RuntimeError (NOT_BEGUN) if a chip copies to another chip, or signals a semaphore there
-    other than a barrier's, before it has received a signal from that chip, directly or through other chips.
+    An interpreted kernel raises RuntimeError (NOT_BEGUN) if a chip sends to another chip before it has received a
+    signal from that chip, directly or through other chips. To send is to copy, or to signal a semaphore other than a
+    barrier's.
     """
     memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
     look_up, synchronise = memory.get_semaphores_and_increment_clock, memory.update_clocks
@@ -48,7 +50,7 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
     def note_barrier(self: Any, *threads: Any) -> None:
         synchronise(self, *threads)
         count = threads[1] - threads[0] if len(threads) > 1 else len(threads[0])
-        # JAX puts this barrier before a kernel that has no barrier of its own.
+        # JAX puts this barrier before every kernel without a barrier.
         self.all_have_begun = getattr(self, "all_have_begun", False) or count == self.num_cores
 
     def note_semaphore(self: Any, semaphore_id: Any) -> None:
@@ -101,7 +103,7 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
 
 
 def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
-    """Raises RuntimeError if the sender's clock holds no event of the target. Clocks begin at zero in each kernel."""
+    """Raises RuntimeError if the sender's clock has no event of the target. Clocks begin at zero in each kernel."""
     if sender != target and not getattr(memory, "all_have_begun", False) and not components(clock)[target]:
         raise RuntimeError(
             f"{NOT_BEGUN}: chip {sender} sends to chip {target} without knowing that chip {target} has begun; let the "

@@ -1,7 +1,7 @@
 """Rewrites operations outside kernels for a CPU: removes the chip's memory spaces, and marks undefined results.
 
-On a CPU all arrays are in one memory. docs/SEMANTICS.md lists the operations with undefined results: XLA on a CPU and
-XLA on a chip may return different results for them, and both are right.
+On a CPU all arrays are in one memory. docs/SEMANTICS.md lists the operations with undefined results. For these, XLA on
+a CPU and XLA on a chip may return different results, and both are right.
 """
 
 import functools
@@ -68,7 +68,7 @@ def _with_model(equation: Equation) -> list[Equation]:
 
 
 def _sort(equation: Equation) -> Model | None:
-    """Models a sort that is not stable: different values with equal keys are marked, because they come in any order."""
+    """Models an unstable sort: marks different values with equal keys, because their order is undefined."""
     params, count = equation.params, equation.params["num_keys"]
     is_exact = all(jnp.issubdtype(var.aval.dtype, jnp.integer) for var in equation.invars[:count])
     if params["is_stable"] or (count == len(equation.invars) and is_exact):
@@ -123,7 +123,7 @@ def _from_bits(bits: Any, dtype: Any) -> Any:
 
 
 def _scatter(equation: Equation) -> Model | None:
-    """Models a scatter: any of an element's updates may come last, so an element is marked if their bits differ."""
+    """Models a scatter: marks an element if the bits of its updates differ, because any update may come last."""
     indices, params = equation.invars[1], equation.params
     if all(size == 1 for size in indices.aval.shape[:-1]):
         return None

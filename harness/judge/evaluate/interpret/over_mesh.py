@@ -1,11 +1,11 @@
-"""Runs a traced program over a mesh in TPU interpret mode, with one CPU device for each chip, side by side.
+"""Runs a traced program over a mesh in TPU interpret mode, with one CPU device for each chip, in parallel.
 
-Each check and probe runs the program anew, and the runs differ in everything that a kernel must not rely on:
+Each check and probe runs the program again. The runs differ in everything on which a kernel must not rely:
 
 - Transfers end in the order in which they were started, in the reverse order, or in a random order.
-- Each run holds back another chip: this chip ends a wait only when no other chip can go on.
-- Unwritten memory holds NaN, large numbers, or what the last run left there.
-- A fetched block contains the kernel's earlier writes to its array, or misses them.
+- Each run delays another chip: this chip ends a wait only when no other chip can continue.
+- Unwritten memory holds NaN, large numbers, or the values that the last run left there.
+- A fetched block contains the kernel's earlier writes to the block's array, or lacks them.
 
 A repeated run on the same inputs uses another order of transfers, and starts with the memory that the last run left.
 """

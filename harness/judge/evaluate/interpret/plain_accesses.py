@@ -1,11 +1,11 @@
-"""Replaces reads and writes that JAX's interpreters (0.10.2, 0.12.0) cannot perform by steps that they can perform.
+"""Replaces reads and writes that JAX's interpreters (0.10.2, 0.12.0) cannot perform.
 
 If a reference is indexed, then reshaped or reinterpreted, then indexed again, TPU interpret mode handles only the first
 indices. The replacement reads everything that the first indices select, and all of it is checked for races. A write
-through a reinterpreted reference becomes a write of everything that they select, with the old values around the new
-ones. For a write under a mask, TPU interpret mode takes the length of a later axis for that of the first, and reports
-an access out of bounds; `interpret=True` cannot handle a constant index. The replacement reads the whole part and
-writes it back, with the new values where the mask is true.
+through a reinterpreted reference becomes a write of everything that the first indices select, with the old values
+around the new values. For a write under a mask, TPU interpret mode mistakes the length of a later axis for that of the
+first, and reports an access out of bounds. `interpret=True` cannot handle a constant index in it. The replacement reads
+the whole part and writes it back, with the new values where the mask is true.
 """
 
 import dataclasses
@@ -95,11 +95,11 @@ def _split(reference: Any, tree: Any, operands: Sequence[Any]) -> tuple[tuple[An
 def _bounded(
     reference: Any, transforms: tuple[Any, ...], later: int, equation: Equation
 ) -> tuple[tuple[int, ...], list[Equation], list[Any], Any]:
-    """The shape that the transforms before position `later` select, equations, and these transforms, flattened.
+    """The shape that the transforms before position `later` select; equations; these transforms, flattened.
 
-    The transforms use the results of the equations: they point far out of bounds if a later transform points out of
-    bounds. If the later index were applied to values, JAX would move it back within bounds; on a chip it reaches other
-    memory.
+    The transforms use the results of the equations, and point far out of bounds if a later transform points out of
+    bounds. If the later index were applied to values, JAX would move it back within bounds. On a chip, the index would
+    reach other memory.
     """
     rest, tree = tree_util.tree_flatten(transforms[later:])
     first = transforms[:later]
@@ -159,7 +159,7 @@ def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]
 
 
 def _without_no_reshapes(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
-    """The same transforms without the leading reshapes that keep the shape; indices may stand between these."""
+    """The same transforms without the leading reshapes that keep the shape; indices may be between these reshapes."""
     kept: list[Any] = []
     for place, transform in enumerate(transforms):
         if isinstance(transform, NDIndexer):

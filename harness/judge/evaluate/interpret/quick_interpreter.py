@@ -1,10 +1,10 @@
 """JAX's TPU interpret mode with less bookkeeping; except for empty accesses, its results and reports are the same.
 
-At 1,024 grid steps, two parts of that mode took ten times as long as all others together. To find races, JAX compares
-every access of a buffer with all earlier accesses. But nearly all pairs are ordered, which the maximum of many clocks
-shows at once, or touch different memory; this mode gives JAX only the other pairs. JAX also converts the arguments of
-each callback to JAX arrays, and the callbacks convert them back to numbers or numpy arrays. Here the arguments are not
-converted.
+At 1,024 grid steps, two parts of that mode took ten times as long as all others together. First, to find races, JAX
+compares every access of a buffer with all earlier accesses. Nearly all pairs are ordered, or touch different memory;
+this mode passes only the other pairs to JAX. The maximum of many clocks shows at once that an access is later than all
+of them. Second, JAX converts the arguments of each callback to JAX arrays, and the callback converts them back. Here
+the arguments are not converted.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _CHECKED = ("clock", "buffer_key", "rnge")
 
 @dataclass(slots=True)
 class _Block:
-    """A run of consecutive accesses: JAX's note on each access, and the componentwise maximum of their clocks."""
+    """Consecutive accesses: JAX's note on each access, and the componentwise maximum of their clocks."""
 
     entries: list[Any] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
@@ -109,8 +109,8 @@ def quick(state: Any) -> Any:
     class Quick(state):  # type: ignore[misc]  # known at run time only
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
-            # Cores are threads of this process, and JAX's own lists are filled only during a check, so only one check
-            # may run at a time.
+            # Cores are threads of this process, and JAX's lists are filled only during a check. So only one check may
+            # run at a time.
             self._turn = threading.Lock()
             self._reads: dict[Any, Accesses] = defaultdict(Accesses)
             self._writes: dict[Any, Accesses] = defaultdict(Accesses)

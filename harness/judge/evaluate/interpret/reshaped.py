@@ -26,7 +26,7 @@ Range = tuple[int | slice, ...]
 
 
 def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; an index of the whole reference is put before its first reshape: it records the shape."""
+    """The same kernel, with an index of the whole reference before its first reshape. This index records the shape."""
     return rewritten(jaxpr, lambda equation: [_index_first(equation) if _reshaped(equation) else equation])
 
 
@@ -68,7 +68,7 @@ def _transforms(operand: Any) -> tuple[Any, ...]:
 
 
 def _indexed(operand: Any) -> Any:
-    """The operand with an index of the whole put first; unchanged if it begins with an index or has no shape."""
+    """The operand, preceded by an index of the whole; unchanged if the operand begins with an index or has no shape."""
     transforms = _transforms(operand)
     reference = getattr(operand, "ref", operand)
     if not isinstance(getattr(getattr(reference, "aval", None), "shape", None), tuple) or not reference.aval.shape:
@@ -80,7 +80,7 @@ def _indexed(operand: Any) -> Any:
 
 @contextlib.contextmanager
 def reshaped_references() -> Iterator[None]:
-    """Within this context, an access of a part of a reshaped reference accesses the same block of the original.
+    """Within this context, an access of a part of a reshaped reference becomes an access of that block of the original.
 
     Raises RuntimeError (NO_BLOCK) at run time if there is no such block.
     """

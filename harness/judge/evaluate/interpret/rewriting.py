@@ -22,7 +22,7 @@ def rewritten(
 
 
 def moved(effects: Iterable[Any], variables: Mapping[Any, Any]) -> set[Any]:
-    """These effects; an effect on a key of `variables` becomes the same effect on its value."""
+    """These effects, in which an effect on a key of `variables` becomes the same effect on the key's value."""
     return {
         effect.replace(input=variables[effect.input]) if getattr(effect, "input", None) in variables else effect
         for effect in effects

@@ -120,7 +120,7 @@ def _while(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
 
 
 def _run_scoped(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
-    """The equation with `variables` among the constants of its body, through which the body gets all outside values."""
+    """The equation with `variables` among the constants of its body. The body gets all outside values as constants."""
     body = equation.params["jaxpr"]
     constvars = {query: core.Var(var.aval) for query, var in variables.items()}
     equations, outvars = _handed_down(body, constvars)

@@ -1,11 +1,11 @@
-"""Gives each transfer of an interpreted kernel its own component of the vector clocks, and chooses when it may end.
+"""Gives each transfer of an interpreted kernel a separate component of the vector clocks, and chooses when it ends.
 
 JAX's TPU interpret mode (0.10.2, 0.12.0) draws a component of the vector clocks for each transfer; by default there are
 as many of these components as cores. On one core all transfers share one component, so two transfers seem to follow
 each other, and JAX misses races between a transfer and an access that did not wait for it. This module gives a transfer
 a component that no other transfer under way has. If a wait may end several transfers, JAX always ends the last started
-first, and treats the wait as a wait for that transfer. But a wait counts the bytes of any transfer. So no transfer
-counts as arrived until all transfers started on the semaphore have been waited for.
+first, and treats the wait as a wait for this transfer. But a wait counts the bytes of any transfer. So this module
+treats no transfer as arrived until all transfers on the semaphore have been waited for.
 """
 
 import contextlib
@@ -28,8 +28,7 @@ TOO_MANY = "TOO MANY TRANSFERS"
 # nearly every kernel; with the last limit, the clock of each memory access takes 16 KiB.
 MOST_UNDER_WAY = (62, 510, 4096)
 MOST = f"expected at most {MOST_UNDER_WAY[-1]:,} transfers under way at a time, got more; wait for some before"
-# A transfer advances its component by this number: by one each before its read, after its read, before its write and
-# after its write.
+# A transfer advances its component by this number: by one before and after its read, and before and after its write.
 _ADVANCE = 4
 
 # The order in which a wait ends transfers: last started first, first started first, or drawn from this seed.
@@ -44,8 +43,8 @@ class TooManyTransfersError(RuntimeError):
 class Waits:
     """The findings about the waits of one run.
 
-    `had_choice`: one of the waits could have ended any of several transfers. `unfinished`: the number of transfers that
-    have not ended.
+    `had_choice`: at least one wait could have ended any of several transfers. `unfinished`: the number of transfers
+    that have not ended.
     """
 
     had_choice: bool = False
@@ -92,8 +91,8 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         """The transfers that a wait on one semaphore may end."""
 
         def append(self, task: Any) -> None:
-            # A copy whose length is known only at run time may move nothing: no wait depends on it, and it gives no
-            # wait a choice.
+            # A copy of a length that is known only at run time may move nothing. Then no wait depends on it, and it
+            # gives no wait a choice.
             if is_empty(interpret_utils.to_range(task.__self__.src_transforms)):
                 task()
             else:
@@ -175,9 +174,9 @@ def _takes_has_tasks(wait: Any) -> bool:
 
 
 def _has_ended(task: Any) -> bool:
-    """True if the part of the transfer that `task` stands for, its read or its write, has already happened."""
+    """True if the part of the transfer that `task` performs (its read or its write) has already happened."""
     transfer, states = task.__self__, interpret_pallas_call.DmaState
-    # A wait for the send needs only the read: another chip's thread may read now and write later.
+    # A wait for the send needs only the read, because another chip's thread may read now and write later.
     is_read = not task.__name__.endswith("write")
     with transfer.lock:
         return bool(transfer.state == states.COMPLETED or (is_read and transfer.state != states.STARTED))
@@ -197,7 +196,7 @@ def _is_within(where: Any, shape: Any) -> bool:
 
 
 def components(clock: Any) -> Any:
-    """The array in a vector clock: in jax 0.12 a clock is an object that holds it; in jax 0.10 it is the clock."""
+    """The array of a vector clock. In jax 0.12 a clock is an object with an array; in jax 0.10 it is the array."""
     return getattr(clock, "clock", clock)
 
 

@@ -1,4 +1,4 @@
-"""Makes undefined results visible: marks accesses beyond an array, and provides the marks for other modules."""
+"""Makes undefined results visible: marks accesses beyond an array, and provides marks for other modules."""
 
 import functools
 from typing import Any
@@ -14,14 +14,14 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined
 
 # Integers in place of undefined results, by size in bytes: the bits of a NaN, or a number that kernels do not reach.
 _MARKS = {8: 0x7FF8DEAD00000000, 4: 0x7FC0DEAD, 2: 0x5EAD, 1: 0x5D}
-# The result of a comparison with something undefined: the opposite of the result with NaN.
+# The result of a comparison with an undefined value: the opposite of the result with NaN.
 _IF_UNDEFINED = {"eq": True, "ne": False, "lt": True, "le": True, "gt": True, "ge": True, "is_finite": True}
 # Marked memory of these types is recognised by its bits, which are a NaN as float32. Any NaN in a 16-bit float counts
 # as marked, because XLA on a CPU sometimes converts such floats to float32 and back.
 _BY_BITS = (jnp.float32, jnp.int32, jnp.uint32)
 _BY_NAN = (jnp.bfloat16, jnp.float16)
-# The number in mixed memory, which is large enough to show in every sum; and the widths in bits of integers that mixed
-# memory has.
+# The number in mixed memory, which is large enough to change every sum. Then the widths in bits of the integers in
+# mixed memory.
 _NUMBER, _MIXED_BITS = 1 << 13, (8, 32)
 # The position of the first index among the operands.
 _FIRST_INDEX = {"get": 1, "swap": 2}
@@ -33,7 +33,7 @@ def is_between(value: Any, low: Any, high: Any) -> Any:
 
 
 def marks(like: Any) -> Any:
-    """An array of this shape and dtype that makes results visibly wrong: NaN or a large integer; 0 if neither fits."""
+    """An array of this shape and dtype that makes results visibly wrong: NaN, a large integer, or 0 if neither fits."""
     if jnp.issubdtype(like.dtype, jnp.floating):
         return lax.full_like(like, float("nan"))
     if like.dtype == jnp.bool_ or like.dtype.itemsize not in _MARKS or jnp.iinfo(like.dtype).bits < 8:
@@ -68,8 +68,8 @@ def mixed_memory(like: Any) -> Any:
 def with_flipped_comparisons(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel; a comparison of a marked value gives the opposite of a comparison of NaN.
 
-    If unwritten memory holds NaN, a kernel that compares it with a value always takes the same branch. On a chip it may
-    read a value that an earlier call left there, such as its own tag, and take the other branch.
+    If unwritten memory holds NaN, a kernel that compares it with a value always takes the same branch. On a chip, the
+    kernel may read a value that an earlier call left there, such as its tag, and take the other branch.
     """
     return rewritten(jaxpr, _with_flip)
 

@@ -49,11 +49,11 @@ class WatchedRun:
     """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
 
     `fill` is the fill that was traced into the program; in a program without a fill, `number` replaces NaN. `reshapes`
-    are the lines that reshape references, `where` the words before each message. If several chips run side by side,
-    `late_chip` goes on only when no other chip can; it is None for one chip. `left` is the memory that the last run of
-    this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds the values of `left`. If
-    `comes_early`, a fetched block misses everything that the kernel writes to the block's array. `seed` is the seed of
-    the random numbers that the run leaves in memory that it did not write.
+    are the lines that reshape references, `where` the words before each message. If several chips run in parallel,
+    `late_chip` continues only when no other chip can. It is None for one chip. `left` is the memory that the last run
+    of this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds the values of `left`.
+    If `comes_early`, a fetched block lacks everything that the kernel writes to the block's array. `seed` is the seed
+    of the random numbers that the run leaves in memory that it did not write.
     """
 
     fill: Fill
@@ -142,7 +142,7 @@ class WatchedRun:
 
 
 def _of_chips(race: str) -> str:
-    """A race between chips in words: JAX names buffers and chips by numbers, and prints the clock of each access."""
+    """A race between chips in words, because JAX's text has only numbers of buffers and chips, and clocks."""
     access = _ACCESS.search(race)
     if access is None:
         return _short(race)

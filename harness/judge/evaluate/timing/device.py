@@ -1,4 +1,4 @@
-"""The device that evidence comes from: the chip that JAX sees, the CPU (for development), or none (the simulator)."""
+"""The device that gives latencies: the chip that JAX sees, the CPU (for development), or none (the simulator)."""
 
 import functools
 from pathlib import Path
@@ -13,7 +13,7 @@ from harness.sandbox.child import Children
 # Device files of a TPU VM: PCI accelerators with the older driver, VFIO groups with the newer driver. NVIDIA's driver
 # makes one numbered file for each GPU.
 _DEVICE_FILES = {"tpu": ("accel*", "vfio/[0-9]*"), "cuda": ("nvidia[0-9]*",)}
-# The name that JAX, and therefore --on, uses for a device of each platform.
+# The name of a device of each platform in JAX, and therefore in --on.
 _CALLED = {"tpu": "tpu", "cuda": "gpu"}
 _PROBE_SECONDS = 120.0
 _PROBE_BYTES = 32 << 30
@@ -22,9 +22,9 @@ _PROBE_BYTES = 32 << 30
 def source(chip: Chip, on: str | None) -> Source:
     """The source of latencies for `chip`: measured on the chip, measured on the CPU, or simulated.
 
-    `on` is `cpu`, `tpu` or `gpu`, or `simulated`. If it is None, the chip is measured if this machine has it; otherwise
-    a TPU is simulated. Several chips are always simulated. Raises UsageError `unknown-device`. Raises RatchetError
-    `no-device` if JAX does not see a requested chip, or if a missing chip cannot be simulated.
+    `on` is `cpu`, `tpu` or `gpu`, or `simulated`. If `on` is None, the latency is measured if this machine has the
+    chip; otherwise a TPU is simulated. Several chips are always simulated. Raises UsageError `unknown-device`. Raises
+    RatchetError `no-device` if JAX does not see a requested chip, or if a missing chip cannot be simulated.
     """
     called = _CALLED[chip.platform]
     choices = ("cpu", called, "simulated")

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     # For types only, so that the timing key contains no checks.
     from harness.operators import Problem
 
-# The least length of a sample in ticks of the clock: one tick is 0.1 % of this length, a tenth of the minimum effect.
+# The shortest sample in ticks of the clock. One tick is then at most 0.1 % of a sample, a tenth of the minimum effect.
 _TICKS_PER_SAMPLE = 1000
-# The most calls in one sample. It only bounds the time of a sample: no known kernel needs more calls.
+# The most calls in one sample. This only limits the time of a sample, because no known kernel needs more calls.
 _MOST_CALLS_PER_SAMPLE = 1000
 # The number of successive readings of the clock from which its tick is determined.
 _READINGS = 1000
@@ -43,12 +43,12 @@ def device(request: messages.DeviceRequest) -> messages.DeviceReply:
 
 
 def measure(request: messages.MeasureRequest) -> messages.MeasureReply:
-    """Host seconds, one blocked sample of each artifact per round; and device seconds of single calls from a profile.
+    """Host seconds of one blocked sample per artifact and round, and device seconds of single calls from a profile.
 
     The order of the artifacts is random in each round. Every round has new inputs, including the rounds of the profile.
     Afterwards the last artifact's output in a random round is checked against float64. A sample consists of
-    back-to-back calls, enough for the host's clock to resolve it and equally many for all artifacts. The profile has
-    its own clock and shows single calls.
+    back-to-back calls: enough for the host's clock to resolve it, and equally many for all artifacts. The profile has
+    another clock and shows single calls.
     """
     global _rounds
     _rounds = _Rounds(request)
@@ -88,14 +88,14 @@ class _Turn:
 
 
 class _Rounds:
-    """Rounds of blocked samples; each has one of each artifact on the same fresh inputs, in random order."""
+    """Rounds of blocked samples. A round has one sample of each artifact, on the same fresh inputs, in random order."""
 
     def __init__(self, request: messages.MeasureRequest) -> None:
         self._request = request
         self._problem: Problem = pickle.loads(Path(request.problem).read_bytes())
         self._donated = self._problem.statement().donated
         self._programs = [_load(artifact, self._donated) for artifact in request.artifacts]
-        # The checks at this shape cover these families too.
+        # The checks at this shape include these families.
         self._families = tuple(operators.timing_inputs(self._problem)) or self._problem.families(full=True)[-1:]
         self._drawn = [self._problem.make_inputs(family, request.seed) for family in self._families]
         # Tables keep the stated values, because a kernel branches on them.
@@ -104,7 +104,7 @@ class _Rounds:
         self._calls_per_sample = 1
 
     def warm_up(self, calls: int) -> None:
-        """Calls each artifact `calls` times, at least twice, to fill caches and to learn how long a call takes."""
+        """Calls each artifact `calls` times, but at least twice, to fill caches and to estimate the time of a call."""
         every = [program for program in self._programs for _ in range(max(2, calls))]
         call_seconds = [self._seconds(program, [_placed(drawn) for drawn in self._drawn], 1)[0] for program in every]
         tick = tick_seconds([time.perf_counter() for _ in range(_READINGS)])
@@ -164,7 +164,7 @@ class _Rounds:
                 yield _Turn(round=position, which=which, drawn=drawn, inputs=inputs)
 
     def _profile(self, rounds: range, session: str, keep: Callable[[_Turn, Any], None]) -> list[tuple[float, ...]]:
-        """Mean device seconds of a call per profiled turn, by artifact; empty if the profile lacks a call."""
+        """By artifact, the mean device seconds of a call in each profiled turn; empty if the profile lacks a call."""
         nothing: list[tuple[float, ...]] = [() for _ in self._programs]
         if not rounds:
             return nothing
@@ -195,15 +195,15 @@ class _Rounds:
     ) -> tuple[float, Sequence[Any]]:
         """Host seconds per call of `calls` back-to-back calls with each of `inputs`, and the last result for each.
 
-        Waits for every result. State is passed from call to call. Each call writes the same places of the state, so the
-        last result equals the result of a single call.
+        Waits for every result. Each call gets the state of the previous call and writes the same places of the state.
+        So the last result equals the result of a single call.
         """
         state = len(self._donated)
         current = [[*arrays] for arrays in inputs]
         before = time.perf_counter()
         kept: list[Any] = []
         for _ in range(calls):
-            # The state in the results of earlier calls was donated to later calls, so those results are invalid.
+            # Results of earlier calls are invalid, because their state was donated to later calls.
             kept = [] if state else kept
             for arrays in current:
                 results = program(*arrays)
@@ -215,13 +215,13 @@ class _Rounds:
 
 
 def _load(artifact: str, donated: tuple[int, ...]) -> Callable[..., Any]:
-    """The exported program, loaded again: the control must be a second copy of the champion, not the same object."""
+    """The exported program, loaded anew: the control must be a second copy of the champion, not the same object."""
     exported = jax.export.deserialize(bytearray(Path(artifact).read_bytes()))
     return jax.jit(exported.call, donate_argnums=donated)  # type: ignore[no-any-return]
 
 
 def _fresh(drawn: Sequence[NDArray[Any]], fixed: Sequence[bool], order: random.Random) -> list[NDArray[Any]]:
-    """New inputs of the same kind: the rows are moved by a random distance. This costs a copy instead of a draw.
+    """New inputs of the same kind, whose rows are moved by a random distance. This takes a copy instead of a draw.
 
     Arrays that are `fixed` are not changed.
     """

@@ -1,4 +1,4 @@
-"""The latency that is judged: the simulator's, or the median of a device's times."""
+"""The judged latency: the simulator's latency, or the median of a device's times."""
 
 import statistics
 from typing import Literal
@@ -24,7 +24,7 @@ def simulated(simulation: Simulation) -> Latency:
 
 
 def measured(samples: Samples, source: Literal["measured", "measured cpu"]) -> Latency:
-    """The median of the device times if the profile shows any, else of the host times; unknown without samples."""
+    """The median of the device times, or of the host times if there are no device times; unknown without samples."""
     seconds = samples.device_seconds or samples.host_seconds
     clock = "device time from the profile" if samples.device_seconds else "host time around blocked calls"
     if not seconds:

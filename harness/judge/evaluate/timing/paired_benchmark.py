@@ -1,4 +1,4 @@
-"""Times champion and candidate alternately in one process, batch by batch, until the samples settle the comparison."""
+"""Times champion and candidate alternately in one process, in batches, until the samples decide the comparison."""
 
 import pickle
 import tempfile
@@ -37,11 +37,11 @@ def run(
 ) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
     """The paired seconds, then all samples of the champion and of the candidate; or the Failure that ended the timing.
 
-    `champion` and `candidate` are the work directories of their `evaluate`. Within each round the champion, a second
-    copy of it as the control, and the candidate get the same fresh inputs, in random order. The samples are judged
-    after each number of pairs in `policy.looks`, until `is_settled` is true or the time is up; the programs stay loaded
-    meanwhile. The clock is the device's if the profile shows every call, else the host's. `on` names the platform:
-    `cpu`, `tpu`, `cuda`.
+    `champion` and `candidate` are the work directories of their `evaluate`. Within each round, three programs get the
+    same fresh inputs, in random order: the champion, a second copy of the champion (the control), and the candidate.
+    The samples are judged after each number of pairs in `policy.looks`, until `is_settled` is true or the time is up.
+    The programs stay loaded. The clock is the device's clock if the profile shows every call, otherwise the host's.
+    `on` names the platform: `cpu`, `tpu`, `cuda`.
 
     Writes a profile for each look (on a CPU for the first look only) next to `candidate`. Raises RatchetError
     `no-program` if a directory has no program.
@@ -60,7 +60,7 @@ def run(
         folders = Confinement(readable=(str(champion),), writable=(str(candidate.parent),)) if on == "cpu" else None
         module, measuring = "harness.judge.evaluate.timing.device_timing", environment.measuring(on)
         child = children.start("timer", module, Path(scratch), measuring, confinement=folders)
-        # On a device the profile must time every pair; on a CPU it is only there for people to look at.
+        # On a device the profile must time every pair. On a CPU the profile is only for people.
         batches = _batches(children, child, request, policy, profile_all=on != "cpu")
         return sample(batches, policy, is_settled, time.monotonic)
 
@@ -77,9 +77,10 @@ def sample(
 
     - `is_settled` is true;
     - the batch is the last;
-    - the next batch, at the same time per round, would end later than `policy.paired_seconds` after the start.
+    - at the same time per round, the next batch would end later than `policy.paired_seconds` after the start.
 
-    Ending early is safe for any reason, because fewer looks give luck fewer chances. Raises ValueError without looks.
+    Ending early is safe, whatever the reason, because fewer looks give chance fewer opportunities. Raises ValueError
+    without looks.
     """
     began = clock()
     slots: Slots | None = None
@@ -137,7 +138,7 @@ def _joined(slots: Slots, batch: Slots) -> Slots:
 
 
 def _paired(slots: Slots, look: int) -> PairedBenchmark:
-    """The seconds by the device's clock if it saw every round of every slot, else by the host's clock."""
+    """The seconds by the device's clock if it timed every round of every slot, otherwise by the host's clock."""
     on_device = all(len(slot.device_seconds) == len(slot.host_seconds) for slot in slots)
     champion, control, candidate = (slot.device_seconds if on_device else slot.host_seconds for slot in slots)
     return PairedBenchmark(

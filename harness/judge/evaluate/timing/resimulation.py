@@ -1,4 +1,4 @@
-"""Simulates champion and candidate again, side by side, once for each uncertain constant of the simulator changed."""
+"""Simulates champion and candidate again, in parallel, once for each change of an uncertain simulator constant."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,14 +15,15 @@ from harness.sandbox.jobs import Job
 SecondsOn = Callable[..., tuple[float | None, ...]]
 # Extra time for starting the process, reading the dumps and replying; it does not extend the deadline of the runs.
 _GRACE_SECONDS = 60.0
-# The most processes for each of the two programs: each reads the dumps anew, which takes as long as a few runs.
+# The most processes for each of the two programs. Each process reads the dumps again, which takes as long as a few
+# runs.
 _MOST_SHARES = 4
 
 
 def run(
     champion: Path, candidate: Path, chip: Chip, policy: Policy, names: Sequence[str], seconds_on: SecondsOn
 ) -> tuple[Resimulation, ...] | Failure:
-    """Both times on each machine in `names` from `seconds_on` (a function at a module's top level), or a Failure.
+    """The times of both on each machine in `names`, by `seconds_on` (a function at a module's top level); or a Failure.
 
     Each of the two dump directories gets at least one process, and several if there are more cores; on one core a
     single process serves both.

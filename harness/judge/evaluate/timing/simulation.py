@@ -1,4 +1,4 @@
-"""The process that runs the simulator. Requests name the function to call, because this file imports no simulator."""
+"""The process that runs the simulator. This file imports no simulator, so requests name the function to call."""
 
 import importlib
 from pathlib import Path

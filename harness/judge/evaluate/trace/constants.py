@@ -1,4 +1,4 @@
-"""Copies the constants of a traced program. JAX keeps them as kernel.py's own arrays, which kernel.py may change."""
+"""Copies the constants of a traced program. In JAX they are still kernel.py's arrays, which kernel.py may change."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -22,9 +22,9 @@ _ARRAYS = frozenset((np.ndarray, literals.TypedNdArray))
 def own_copy(closed: Any) -> Any:
     """The same program, without debugging checks, with its own equations, literals and constants (also in index maps).
 
-    The compiled and the checked program are made from one trace, one after the other. If an object of kernel.py changed
-    in between, they would be different programs. Variables and options, such as compiler parameters, stay the same
-    objects. Compilers see debugging checks (pl.debug_check) only under a setting that the judge leaves off. Raises
+    The compiled and the checked program are made from one trace at different times. If an object of kernel.py changed
+    between these times, the two programs would differ. Variables and options, such as compiler parameters, stay the
+    same objects. Compilers see debugging checks (pl.debug_check) only under a setting that the judge leaves off. Raises
     Rejected `unusual-constant` for a constant whose class is neither JAX's nor numpy's.
     """
     # A program that is called twice is copied once. The originals are kept alive, so that no id() is reused.
@@ -92,7 +92,7 @@ def _variables(operands: Iterable[Any]) -> set[Any]:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of the value, made by its exact type: a method of a class in kernel.py could return anything."""
+    """A copy of the value, made by its exact type, because a method of a class in kernel.py could return anything."""
     kind = type(value)
     # In jax 0.12 an inner program (of run_scoped) keeps values of the outer program, which are not constants.
     if kind in _NUMBERS or kind is partial_eval.DynamicJaxprTracer:

@@ -29,7 +29,7 @@ _PATHS = tuple(sys.path)
 
 
 class CandidateCode:
-    """A context for the candidate's own code: an exception becomes a Rejected that names the line that raised it."""
+    """A context for the candidate's code. Turns an exception into a Rejected that names the line of the exception."""
 
     def __init__(self, stage: Stage, kind: str, doing: str) -> None:
         self._stage = stage
@@ -54,7 +54,7 @@ class CandidateCode:
 
 
 def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...]]:
-    """The module that kernel.py defines, and sentences on anything unusual in the candidate's sources.
+    """The module that kernel.py defines, and sentences on unusual names in the candidate's sources.
 
     `sources` are the candidate's files by name: kernel.py, and helper modules that it can import. Tracebacks and dumps
     show these names without a folder. Raises Rejected `syntax-error`, `forbidden-import` or `helper-name` before any of
@@ -78,7 +78,7 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
     module.__file__ = FILE
     # A dataclass whose annotations are text looks up its module by name.
     sys.modules[module.__name__] = module
-    # Removes the finder of a candidate that was loaded before.
+    # Removes the finder of a previously loaded candidate.
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Helpers)]
     if names:
         for name in names:
@@ -100,7 +100,7 @@ def _refuse_names(names: Mapping[str, str]) -> None:
 
 
 class _Helpers(MetaPathFinder, Loader):
-    """Finds the candidate's helper modules, from their compiled code; no other file of the folder can be imported."""
+    """Imports the candidate's helper modules from their compiled code. No other file of the folder can be imported."""
 
     def __init__(self, codes: Mapping[str, types.CodeType]) -> None:
         self._codes = codes
@@ -116,7 +116,7 @@ class _Helpers(MetaPathFinder, Loader):
 
 
 def bind(module: types.ModuleType, statement: Statement, name: str) -> Callable[..., Any]:
-    """A function of the inputs, in order, that calls the module's `name`, with keywords if the names match.
+    """A function that calls the module's `name` with the inputs, in order; by keyword if the names match.
 
     Raises Rejected `missing-kernel-fn` or `wrong-signature`.
     """
@@ -181,7 +181,7 @@ def _words(module: types.ModuleType, name: str, default: str) -> str:
 
 
 def _claim(function: Callable[..., Any], statement: Statement) -> Any:
-    """The result of `function`. It is called with the problem's parameters that its signature names."""
+    """The result of `function`, called with those parameters of the problem that its signature names."""
     named = inspect.signature(function).parameters
     return function(**{name: value for name, value in statement.parameters if name in named})
 

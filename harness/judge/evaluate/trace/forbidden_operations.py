@@ -55,8 +55,9 @@ def written_tables(equation: jaxprs.Equation) -> list[Any]:
 def _written(jaxpr: jaxprs.Jaxpr) -> set[Any]:
     """The references that the program's equations write to.
 
-    Waits are skipped: they have the effects of their copy, but write nothing. JAX represents the wait for the send of a
-    remote copy as a wait for the reverse copy, which would write to memory that the remote copy only reads.
+    Waits are skipped, because JAX gives them the effects of their copy although they write nothing. JAX represents the
+    wait for the send of a remote copy as a wait for the reverse copy, which would write to memory that the remote copy
+    only reads.
     """
     written: set[Any] = set()
     for equation in jaxpr.eqns:
@@ -76,9 +77,9 @@ def _written(jaxpr: jaxprs.Jaxpr) -> set[Any]:
 def refuse_written_inputs(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected `input-written` if a kernel writes to an input in HBM that is not aliased to an output.
 
-    On a chip that input is the caller's own array, or an array that the next kernel reads. On a CPU the program writes
-    to a copy. XLA may keep a computed array in VMEM, and then a window is a part of the array itself. So a kernel may
-    write to an input window only if the window's array is a parameter of the program, and is used only once.
+    On a chip, this input is the caller's array, or an array that the next kernel reads. On a CPU, the program writes to
+    a copy. If XLA keeps a computed array in VMEM, a window is a part of the array itself. So a kernel may write to an
+    input window only if the window's array is a parameter of the program and is used only once.
     """
     for equation, parameters in _calls_with_parameters(jaxpr, frozenset(jaxpr.invars)):
         if is_triton(equation):
@@ -122,10 +123,10 @@ def _calls_with_parameters(
 def refuse_changed_tables(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected `table-changed` if a kernel writes to an integer input that is not the kernel's own copy.
 
-    The contents of such a table decide which blocks are computed, and the simulator knows only its initial contents. An
-    input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps the values that each
-    step writes there. A write to such a copy is refused in two cases only: under vmap, because it is unknown which
-    steps share a table; and if an index map reads the table, perhaps before the previous step has written it.
+    The contents of such a table decide which blocks are computed, and the simulator knows only the initial contents. An
+    input in scalar memory (`num_scalar_prefetch`) is the kernel's copy; the simulator keeps the values that each step
+    writes there. A write to such a copy is refused in only two cases. Under vmap, because it is unknown which steps
+    share a table. If an index map reads the table, because this may happen before the previous step has written it.
     """
     for equation in jaxprs.pallas_calls(jaxpr):
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]

@@ -1,4 +1,4 @@
-"""The `dimension_semantics` of a Pallas call, in Mosaic's reading and in the form for TPU interpret mode."""
+"""The `dimension_semantics` of a Pallas call, as Mosaic reads them, and in the form for TPU interpret mode."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def is_triton(equation: Equation) -> bool:
 
 
 def semantics(equation: Equation) -> tuple[str, ...]:
-    """The declaration of each axis of the grid in Mosaic's reading: `parallel` or `arbitrary`.
+    """The declaration of each axis of the grid as Mosaic reads it: `parallel` or `arbitrary`.
 
     For Mosaic the axes that vmap adds are `parallel` (jax 0.10.2, mosaic/lowering.py, MosaicGridMapping). On a GPU
     every axis is parallel.
@@ -37,11 +37,11 @@ def semantics(equation: Equation) -> tuple[str, ...]:
 
 
 def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
-    """The changed params of a Pallas call; with them TPU interpret mode walks the grid as the chip's cores would.
+    """The changed params with which TPU interpret mode walks the grid of a Pallas call as the chip's cores would.
 
     The interpreter splits the steps of the leading parallel axes between the cores, in the order that `grid_order`
-    gives. Raises Rejected `not-interpretable` if steps of a later axis would be split, because the interpreter cannot
-    split them. On one core they run in order.
+    gives. It cannot split steps of a later axis, so such a grid raises Rejected `not-interpretable`. On one core, the
+    steps of later axes run in order.
     """
     mapping, options = equation.params["grid_mapping"], equation.params["compiler_params"]
     order = semantics(equation)

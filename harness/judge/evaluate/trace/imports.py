@@ -1,9 +1,9 @@
-"""Finds names in the source of kernel.py that do not belong in a kernel, before any of it runs.
+"""Finds names that do not belong in a kernel in the source of kernel.py, before any of its code runs.
 
 A kernel needs JAX, arithmetic and the standard library's pure parts; these names pass. Names that only serve to leave
-the process, to reach into its memory or to avoid this check are refused. All other imports have honest uses (a package
-of helpers), so they are allowed, and the report names them. The check of names is no barrier (`confinement` is), but an
-attempt to get around it shows in the diff.
+the process, to access its memory or to avoid this check are refused. All other imports have honest uses (a package of
+helpers), so they are allowed, and the report names them. The check of names is no barrier (`confinement` is one), but a
+diff shows attempts to avoid it.
 """
 
 import ast
@@ -20,8 +20,8 @@ _PLAIN = frozenset((
     "functools", "heapq", "itertools", "jax", "math", "ml_dtypes", "numbers", "numpy", "operator", "random", "re",
     "statistics", "string", "textwrap", "types", "typing", "typing_extensions", "warnings",
 ))  # fmt: skip
-# Modules for other processes and programs, the network, foreign memory, the interpreter's own insides, code that is
-# called later, other ways to import, code from data; and the judge itself.
+# Modules for other processes and programs, the network, foreign memory, the interpreter's internals, delayed calls,
+# other ways to import, and code from data; and the judge itself.
 _REFUSED = frozenset((
     "_ctypes", "_frozen_importlib", "_imp", "_posixsubprocess", "_socket", "_thread", "asyncio", "atexit", "builtins",
     "cffi", "cloudpickle", "code", "codecs", "codeop", "concurrent", "copyreg", "ctypes", "dill", "faulthandler",
@@ -36,21 +36,21 @@ _REFUSED_ATTRIBUTES = frozenset((
     "__builtins__", "__closure__", "__code__", "__globals__", "__loader__", "__self__", "__subclasses__", "_getframe",
     "_current_frames", "currentframe", "f_back", "f_builtins", "f_globals", "f_locals", "gi_frame", "setprofile",
     "settrace", "tb_frame",
-    # Foreign memory and libraries, which numpy's arrays and modules lead to.
+    # Foreign memory and libraries, which can be accessed through numpy's arrays and modules.
     "CDLL", "LibraryLoader", "PyDLL", "_ctypes", "_dlopen", "cdll", "ctypes", "ctypeslib", "dlopen", "f2py",
     "pythonapi",
     # Modules that are attributes of other modules: a kernel that needs one of these modules imports it by name.
     "_frozen_importlib", "_imp", "_io", "_os", "_posixsubprocess", "_socket", "_sys", "_thread", "bltns", "builtins",
     "gc", "importlib", "multiprocessing", "os", "posix", "socket", "subprocess", "sys", "threading",
-    # Ways to have a function called later, either by JAX during tracing and compilation or by Python at certain events.
+    # Ways to delay a function call, which JAX makes during tracing and compilation, or Python at certain events.
     "__breakpointhook__", "addaudithook", "breakpointhook", "displayhook", "meta_path", "monitoring",
     "path_hooks", "register_at_fork", "set_asyncgen_hooks", "set_coroutine_origin_tracking_depth",
     # Ways to have typing evaluate a text.
     "ForwardRef", "_eval_type", "_evaluate", "get_type_hints",
 ))  # fmt: skip
-# Refused attributes that are also ordinary words: a text that equals one of them is allowed.
+# Refused attributes that are also ordinary words. A text that equals such a word is allowed.
 _WORDS = frozenset(("gc", "os", "sys", "posix", "socket", "builtins", "multiprocessing", "threading"))
-# Ways to reach an attribute or module without its name: only a reader can find out what they reach.
+# Ways to access an attribute or module without its name. Only a reader can find out which object is accessed.
 _UNUSUAL_ATTRIBUTES = frozenset(("__dict__", "__getattribute__", "_src", "attrgetter", "modules"))
 _UNUSUAL_NAMES = frozenset(("globals", "vars"))
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -119,7 +119,7 @@ def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         for alias, name in zip(node.names, _imported(node), strict=True):
-            # `import a.b` binds `a`; the other forms bind what they name.
+            # `import a.b` binds `a`; the other forms bind the named module.
             is_whole = alias.asname or isinstance(node, ast.ImportFrom)
             module = sys.modules.get(name if is_whole else name.partition(".")[0])
             if module is not None:
@@ -128,7 +128,7 @@ def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
 
 
 def _reached(node: ast.AST, modules: dict[str, types.ModuleType]) -> str | None:
-    """The name of the module that a chain of attributes from an imported module leads to: `np.linalg`, `enum.bltns`.
+    """The name of the module at the end of a chain of attributes of an imported module: `np.linalg`, `enum.bltns`.
 
     None for any other node. Attributes are looked up in the module's dictionary; attributes that a module creates on
     access are ignored.

@@ -1,4 +1,4 @@
-"""The effects of kernel.py on its process: replaced functions, changed settings, threads left running, imports."""
+"""The effects of kernel.py on its process: replaced functions, changed settings, running threads, imports."""
 
 import contextlib
 import gc
@@ -30,10 +30,10 @@ from harness.operators import prepare_module
 from harness.sandbox.editable import editable_roots
 from harness.sandbox.messages import Rejected
 
-# JAX itself sets this variable when its GPU modules are imported, as packages with kernels for both TPUs and GPUs do.
+# JAX sets this variable when its GPU modules are imported. Packages with kernels for both TPUs and GPUs import them.
 # Tracing, compiling and running a program for a TPU or a CPU do not depend on the variable.
 _SET_BY_JAX = frozenset(("MOSAIC_GPU_CUDA_ROOT",))
-# Beginnings of JAX's settings for caching programs and for printing: none of them changes a program.
+# Prefixes of JAX's settings for caching programs and for printing. These settings change no program.
 _CACHING_AND_PRINTING = (
     "jax_compilation_cache_ jax_enable_compilation_cache jax_explain_cache_misses jax_log_compiles jax_logging_level "
     "jax_persistent_cache_ jax_raise_persistent_cache_errors jax_traceback_filtering"
@@ -77,7 +77,7 @@ def snapshot() -> Snapshot:
 
 
 def put_back(before: Snapshot) -> tuple[str, ...]:
-    """Restores settings that the candidate's import changed and that affect no program; returns sentences on them.
+    """Restores settings that the candidate's import changed, if they affect no program. Returns sentences on them.
 
     These settings are environment variables, and settings of JAX that change no program. The variables affect no
     program, because JAX has already read the variables that it uses, and the compilers run in other processes. If any
@@ -114,7 +114,7 @@ def _sentences(noun: str, names: Sequence[str], before: Snapshot) -> tuple[str, 
 
 
 def _set_in(name: str, before: Snapshot) -> str:
-    """The file that may set `name`, as ` (in PATH)`: a package's module, imported since `before`, that contains `name`.
+    """The file that may set `name`, as ` (in PATH)`: a package's module imported since `before` that contains `name`.
 
     "" if there is no such module.
     """
@@ -143,8 +143,8 @@ def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
 def require_untouched(before: Snapshot) -> None:
     """Raises Rejected `judge-patched`, `settings-changed` or `left-behind` if this process has changed since `before`.
 
-    Catches accidental and careless changes. It cannot catch code that hides its changes (by undoing them in time, or by
-    patching compiled code or this check).
+    Detects accidental and careless changes. It cannot detect code that hides its changes, by undoing them in time or by
+    patching compiled code or this check.
     """
     now = dict(_callables())
     for place, value in before.callables.items():

@@ -20,7 +20,7 @@ DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general
 EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
 # The positions of the indices among the operands of a write; the other operands are reference, value and mask.
 _INDICES_OF_A_WRITE = {"swap": slice(2, None), "addupdate": slice(2, None), "masked_swap": slice(1, -2)}
-# A power counts as one exponential, whatever its base.
+# A power with any base counts as one exponential.
 _EXPONENTIALS = ("exp", "exp2", "pow")
 # Operations that count as one FLOP for each element of the result.
 _ARITHMETIC = (
@@ -34,8 +34,8 @@ _REDUCING = (
     "reduce_window_sum reduce_window_max reduce_window_min sort"
 )
 REDUCTIONS = frozenset(_REDUCING.split())
-# Collectives, which move or add up elements, count as one FLOP for each element of the operand. So if the problem is a
-# collective, XLA's own collective exceeds the work that may stay outside kernels.
+# Collectives move or add elements, and count as one FLOP for each element of the operand. So if the problem is a
+# collective, XLA's collective exceeds the limit on work outside kernels.
 _MOVING = "all_gather all_gather_invariant all_to_all pmax pmin ppermute psum psum_invariant reduce_scatter"
 COLLECTIVES = frozenset(_MOVING.split())
 
@@ -44,8 +44,8 @@ COLLECTIVES = frozenset(_MOVING.split())
 class Flops:
     """Floating-point operations in Pallas calls (`pallas`) and outside of them.
 
-    `uncounted_loops` is the number of loops of unknown trip count, whose bodies are counted once. `exponentials` is a
-    part of `pallas`, and `outside_in_loops` is the part of `outside` that stands in uncounted loops.
+    `uncounted_loops` is the number of loops with an unknown trip count; their bodies are counted once. `exponentials`
+    is a part of `pallas`. `outside_in_loops` is the part of `outside` that is inside uncounted loops.
     """
 
     pallas: int = 0
@@ -73,13 +73,13 @@ def inner(equation: Equation) -> list[Jaxpr]:
 
 
 def operands_of(equation: Equation) -> Any:
-    """The operands of a copy, signal or wait. The last operand of a copy is the device (None: the kernel's own)."""
+    """The operands of a copy, signal or wait. The last operand of a copy is the device (None: this device)."""
     tree = equation.params.get("tree", equation.params.get("args_tree"))
     return jax.tree.unflatten(tree, equation.invars)
 
 
 def outer_operands(equation: Equation, part: Jaxpr) -> dict[Any, Any]:
-    """The operand of the equation for each parameter of a program inside it.
+    """For each parameter of a program inside the equation, the corresponding operand of the equation.
 
     The program takes the last operands; predicates and the operands of other programs come first.
     """
@@ -115,13 +115,13 @@ def open_program(program: Any) -> Jaxpr:
 
 
 def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
-    """The program after `change`; a program that is closed over constants stays closed over them."""
+    """The program after `change`. A ClosedJaxpr keeps its constants."""
     changed = change(open_program(program))
     return program.replace(jaxpr=changed) if isinstance(program, core.ClosedJaxpr) else changed
 
 
 def without_names(jaxpr: Jaxpr) -> Any:
-    """Debug information without names: JAX requires a name for each parameter, and their number has changed."""
+    """Debug information without names, because JAX requires one for each parameter, and the parameters have changed."""
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 
@@ -165,7 +165,7 @@ def is_pallas_call(equation: Equation) -> bool:
 
 
 def calls_within_loops(jaxpr: Jaxpr) -> list[Equation]:
-    """The Pallas calls in loops or branches: one run of the program may make them several times or not at all."""
+    """The Pallas calls in loops or branches. One run of the program may make them several times or not at all."""
     calls = []
     for equation in jaxpr.eqns:
         if not is_pallas_call(equation):
@@ -230,7 +230,7 @@ def frames(equation: Equation) -> Iterator[tuple[str, int]]:
 
 
 def is_own(file: str) -> bool:
-    """True if the file is the candidate's: code of the candidate has file names without a folder."""
+    """True if the file belongs to the candidate, whose code has file names without a folder."""
     return file.endswith(".py") and "/" not in file
 
 
@@ -245,7 +245,7 @@ def refusal(equation: Equation, kind: str, message: str) -> Rejected:
 
 
 def one_pass_lines(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines with products of float32 below precision HIGH: a TPU rounds their operands to bfloat16."""
+    """The lines with products of float32 below precision HIGH, whose operands a TPU rounds to bfloat16."""
     return distinct(
         line_of(equation)
         for equation in equations(jaxpr)
@@ -264,8 +264,8 @@ def _precisions(equation: Equation) -> tuple[Any, ...]:
 def is_row_by_row(equation: Equation) -> bool:
     """True for a float32 product whose operands have only batch and contracting axes, such as each query's sum(o * do).
 
-    XLA then multiplies element by element and adds up, all in float32 at every precision: libtpu 0.0.42.1 and 0.0.50.1
-    compile it without the matrix unit.
+    XLA then multiplies element by element and adds, all in float32, at every precision. libtpu 0.0.42.1 and 0.0.50.1 do
+    not use the matrix unit for this.
     """
     if equation.primitive.name != "dot_general" or any(var.aval.dtype != jnp.float32 for var in equation.invars):
         return False
@@ -278,9 +278,9 @@ def is_row_by_row(equation: Equation) -> bool:
 def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outside"] = "outside") -> Flops:
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or a reduction.
 
-    A Pallas body counts once for each grid step (`steps` has their number by the equation's id()), a scan's body once
-    for each iteration. A condition counts as its most expensive branch; outside kernels, as the branch with the most
-    work outside kernels. If a kernel skips blocks, the result is an upper bound.
+    A Pallas body counts once for each grid step (`steps` has the number of steps by the equation's id()). A scan's body
+    counts once for each iteration. A condition counts as its most expensive branch; for work outside kernels, as the
+    branch with most of this work. If a kernel skips blocks, the result is an upper bound.
     """
     total = Flops()
     for equation in jaxpr.eqns:

@@ -1,4 +1,4 @@
-"""Finds inputs that a kernel overwrites although the caller keeps them: XLA copies these inputs first."""
+"""Finds inputs that a kernel overwrites although the caller keeps them. XLA first copies these inputs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from harness.judge.evaluate.trace.grids import is_triton
 from harness.judge.evaluate.trace.jaxprs import Jaxpr, inner, is_pallas_call, line_of
 from harness.records import Statement
 
-# Operations whose result is the same memory in another shape.
+# Operations whose result is in the operand's memory, with another shape.
 _SAME_MEMORY = ("reshape", "squeeze", "expand_dims", "optimization_barrier")
 
 

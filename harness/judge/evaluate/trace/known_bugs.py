@@ -1,4 +1,4 @@
-"""Bugs in some versions of JAX that affect kernels: an affected kernel is not judged under these versions."""
+"""Bugs of some versions of JAX that affect kernels. Under these versions, an affected kernel is not judged."""
 
 import ast
 import re
@@ -44,7 +44,7 @@ KNOWN_BUGS = (
 def refuse(sources: Iterable[bytes], version: str) -> None:
     """Raises Rejected `static`, `known-jax-bug` if a bug of this version of JAX affects the kernel.
 
-    A version that cannot be parsed counts as free of bugs, because all known bugs are in released versions.
+    A version that cannot be parsed is treated as free of bugs, because all known bugs are in released versions.
     """
     numbers = _NUMBERS.match(version)
     if numbers is None:

@@ -1,4 +1,4 @@
-"""Computes the grids of a program's Pallas calls, as far as the contents of its tables determine them."""
+"""Computes the grids of a program's Pallas calls from the contents of the program's tables."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls
 
-# Calls whose programs are evaluated too: each runs once, with the operands of the call.
+# Calls whose programs are evaluated too. Each program runs once, with the operands of the call.
 _NAMES = "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vmap_call remat2 checkpoint"
 _CALLS = frozenset(_NAMES.split())
 
@@ -33,8 +33,8 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
         reached[:] = bounds_by_call
         return list(bounds_by_call.values())
 
-    # The bounds are computed as one program, because JAX would compile each operation that runs by itself. Calls within
-    # loops are left out, because their operands are unknown.
+    # The bounds are computed in one program, because otherwise JAX would compile each operation separately. Calls
+    # within loops are left out, because their operands are unknown.
     values = jax.jit(bounds)({place: value for place, value in enumerate(inputs) if value is not None})
     for call, grid in zip(reached, values, strict=True):
         grid_by_call[call] = tuple(None if bound is None else int(bound) for bound in grid)
@@ -44,7 +44,7 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
 def _walk(
     jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Any], bounds_by_call: dict[int, tuple[Any, ...]]
 ) -> list[Any]:
-    """The outputs, None for each that the known inputs do not determine. Adds grids to `bounds_by_call`."""
+    """The outputs; None for an output that the known inputs do not determine. Adds grids to `bounds_by_call`."""
     values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
     values |= {var: value for var, value in zip(jaxpr.invars, inputs, strict=True) if value is not None}
 

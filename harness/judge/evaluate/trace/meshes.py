@@ -1,4 +1,4 @@
-"""The mesh of chips that one program runs on, for tracing and lowering by JAX on a machine without these chips."""
+"""The mesh of chips on which a program runs, for tracing and lowering on a machine without these chips."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Finds sums and maxima that a kernel keeps in bfloat16: sums are then inexact, maxima wrong for large scores."""
+"""Finds sums and maxima in bfloat16 in kernels. Such sums are inexact, and such maxima are wrong for large scores."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,14 +9,15 @@ from jax.extend import core
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, distinct, equations, every_program, scan_constants
 from harness.judge.evaluate.trace.packages import place_of
 
-# The operations that may stand between a row's maximum and the conversion of the running maximum.
+# The operations that may occur between a row's maximum and the conversion of the running maximum.
 _PASSES_ON = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "max", "transpose"))
-# The operations that may stand between reading a kept sum and the addition, and between the addition and the write.
+# The operations that may occur between the read of a stored sum and the addition, and between the addition and the
+# write.
 _CARRIES = frozenset(("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "expand_dims"))
 
 
 def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines, in kernels and outside, that add in bfloat16 or keep a bfloat16 sum between iterations."""
+    """The lines, inside and outside kernels, that add in bfloat16 or carry a bfloat16 sum between iterations."""
     narrow = [
         equation
         for equation in equations(jaxpr)

@@ -1,7 +1,7 @@
-"""The normal form of a program, as lines: equal for programs that differ only in names, comments and places in files.
+"""The normal form of a program, as lines. Names, comments and places in files do not change the normal form.
 
-Each line of a traced program is an operation: the primitive by its place in JAX, its parameters, and its operands by
-number. Each line of an exported program is an operation in MLIR's generic form. The body of a kernel consists of the
+Each line of a traced program is an operation: the place of its primitive in JAX, its parameters, and the numbers of its
+operands. Each line of an exported program is an operation in MLIR's generic form. The body of a kernel consists of the
 lines of its own module.
 """
 
@@ -31,7 +31,7 @@ from harness.judge.evaluate.trace import jaxprs, kernels, program_codec
 # The prefix of the name of a primitive that JAX does not have.
 UNKNOWN = "?:"
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
-# Parameters and fields that are names, lines of source, or information for people.
+# Parameters and fields with names, source lines or information for people.
 _NAMES = frozenset(("name", "name_and_src_info", "debug", "debug_info", "metadata", "origin"))
 # Attributes that hold only names of the kernel or of results.
 _NAMED_ATTRIBUTES = ("kernel_name", "jax.result_info")
@@ -164,7 +164,7 @@ class _Writer:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedForm:
-    """An exported program: the lines outside kernels, in which each kernel is a hash, and the lines of each kernel."""
+    """An exported program: the lines outside kernels (each kernel is a hash), and the lines of each kernel."""
 
     around: tuple[str, ...]
     kernels: tuple[tuple[str, ...], ...]
@@ -217,7 +217,7 @@ class _Text:
 
 
 class _Shown:
-    """The text of an exported program, from which messages quote the first difference."""
+    """The text of an exported program, for messages that quote the first difference."""
 
     def __init__(self, module_text: str) -> None:
         with mlir.make_ir_context():

@@ -1,4 +1,4 @@
-"""Refuses programs for devices that are not judged: other meshes than the contest's, and SparseCores."""
+"""Refuses programs for devices that are not judged: meshes other than the contest's mesh, and SparseCores."""
 
 import ast
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from harness.judge.evaluate.trace import jaxprs
 from harness.judge.evaluate.trace.used_again import refuse_use_again
 from harness.sandbox.messages import Rejected
 
-# Operations that split arrays over devices, or move data between devices. They are searched for outside Pallas calls
-# only: inside, most of them have other meanings, and `semantics` decides.
+# Operations that split arrays over devices, or move data between devices. They are searched only outside Pallas calls.
+# Inside, most of them have other meanings, and `semantics` decides.
 _OVER_DEVICES = (
     "all_gather all_gather_invariant all_gather_reduced all_to_all axis_index custom_partitioning mesh_cast pbroadcast "
     "pcast pgather pmap pmax pmin ppermute psum psum2 psum_invariant psum_scatter ragged_all_to_all reduce_scatter "
@@ -23,7 +23,7 @@ _SHARDED = frozenset(_OVER_DEVICES.split())
 # The compiler refuses products of numbers with 8 bits or fewer if the matrix unit cannot compute them. It always
 # refuses float16 (libtpu 0.0.42.1 and 0.0.50.1).
 _NARROW_BITS = 8
-# The primitives of kernels over a mesh of cores; the mesh says which cores.
+# The primitives of kernels over a mesh of cores.
 _OVER_CORES = ("core_map", "mpmd_map")
 # If a kernel.py that names one of these fails, the message says that the judge has one device, or no SparseCores.
 _FOR_SHARDING = (
@@ -49,19 +49,19 @@ _NO_SPARSECORE = (
 # With 32 bits the rounding is within the tolerance for sums; with fewer bits it is not.
 _SUMS = frozenset(("psum", "psum_invariant", "reduce_scatter"))
 _SUM_BYTES = 4
-# Allowed in a program over a mesh, because XLA's own programs for them are simulated.
+# Operations that are allowed in a program over a mesh, because XLA's programs for them are simulated.
 _ALLOWED_ON_A_MESH = jaxprs.COLLECTIVES | {"axis_index", "shard_map"}
 
 
 def refuse_sharded(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
     """Raises Rejected `sharded` if a program is for several devices, even if it also runs on one device.
 
-    A program for the contest's mesh is refused only for sums over chips in fewer than 32 bits, unknown collectives,
-    another mesh, work that some chips may not reach, and memory or semaphores that it uses again (`used_again`).
+    A program for the contest's mesh is refused for sums over chips in fewer than 32 bits, unknown collectives, another
+    mesh, work that some chips may not reach, and reused memory or semaphores (`used_again`).
     """
     every = tuple(jaxprs.equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
-        # Kernels over cores are refused later, with another kind: their axes are a chip's cores.
+        # Kernels over cores are refused later, with another kind, because their axes are a chip's cores.
         return
     if chip.mesh:
         _refuse_unreached(jaxpr)
@@ -79,7 +79,7 @@ def refuse_sharded(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
 
 
 def _refuse_unreached(jaxpr: jaxprs.Jaxpr) -> None:
-    """Raises Rejected `sharded` for a kernel or collective in a branch or `while`: some chips may not reach it."""
+    """Raises Rejected `sharded` for a kernel or collective in a branch or `while`, which some chips may not reach."""
     for branching in jaxprs.equations(jaxpr, into_pallas=False):
         if branching.primitive.name not in ("cond", "while"):
             continue
@@ -124,7 +124,7 @@ def refuse_sparsecore(jaxpr: jaxprs.Jaxpr) -> None:
 
 
 def refuse_counting(sources: Iterable[bytes]) -> None:
-    """Raises Rejected `sharded` if a candidate asks for the number of devices: it is always one while judging."""
+    """Raises Rejected `sharded` if a candidate reads the number of devices, which is always one in an evaluation."""
     names = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
     if names:
         raise _sharded(f"a function that asks for {', '.join(names)}")
@@ -149,7 +149,7 @@ def refuse_dtypes(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
 
 
 def with_cause(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
-    """`failed`, or a Rejected that names the cause if the sources name devices or cores that the judge does not have.
+    """`failed`, or a Rejected that names the cause, if the sources name devices or cores that the judge lacks.
 
     Only import errors and trace errors get another cause.
     """

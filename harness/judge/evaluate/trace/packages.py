@@ -15,11 +15,11 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, fram
 from harness.records import Imported, SourceFile
 from harness.sandbox.editable import editable_roots
 
-# Kernels that come with JAX. All other modules of JAX are the judge's own tools, and their version is in the key.
+# Kernels that come with JAX. All other modules of JAX are tools of the judge, and their version is in the key.
 _KERNELS_OF_JAX = "jax.experimental.pallas.ops"
 # The most files that are recorded. No known published kernel has operations from more files.
 _MOST_SOURCES = 32
-# Resolved before kernel.py runs, because kernel.py could change the answers of sysconfig.
+# Computed before kernel.py runs, because kernel.py could change the results of sysconfig.
 _HOMES = tuple(
     dict.fromkeys((*(Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")), *editable_roots()))
 )
@@ -72,7 +72,7 @@ def digested(program: str, packages: Iterable[Imported]) -> str:
 def place(places: Iterable[tuple[str, int]]) -> str:
     """The first place (file, line) in an installed package, as `tokamax/flash.py line 12`; "" if there is none.
 
-    JAX's own modules are skipped, because their messages concern their callers; JAX's kernels are not skipped.
+    JAX's modules are skipped, because their messages concern their callers. JAX's kernels are not skipped.
     """
     for file, line in places:
         path = _installed(file) if source_info_util.is_user_filename(file) else None

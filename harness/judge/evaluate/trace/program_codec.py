@@ -1,9 +1,9 @@
 """Writes a traced program as bytes, and reads it in a process where kernel.py never ran.
 
-The bytes come from the candidate's process, so nothing in them is trusted. They may only name objects that the reader
-looks up: primitives of a loaded module of JAX, classes that JAX, numpy and ml_dtypes define, and the few functions that
-make an array or a sharding. All other functions are omitted: they are rules for derivatives, which no lowering uses.
-Source lines are omitted too.
+The bytes come from the candidate's process, so nothing in them is trusted. They may name only objects that the reader
+looks up: primitives of loaded modules of JAX, classes of JAX, numpy and ml_dtypes, and a few functions that make arrays
+or shardings. All other functions are omitted, because they are rules for derivatives, which no lowering uses. Source
+lines are omitted too.
 """
 
 import enum
@@ -39,13 +39,13 @@ _FUNCTIONS = frozenset(
         *((f"numpy.{home}.numeric", "_frombuffer") for home in ("_core", "core")),
     )
 )
-# An object with one of these methods is no mark (`_is_mark`): it is called, compared by value, or filled.
+# An object with one of these methods is no mark (`_is_mark`), because it is called, compared by value, or filled.
 _DOES = frozenset(("__call__", "__eq__", "__setitem__", "add", "append", "extend"))
 _CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type(jax.jit(len)))
 
 
 def encode(closed: Any) -> bytes:
-    """The program as bytes. Raises Rejected `not-portable` if it holds an object that other processes lack."""
+    """The program as bytes. Raises Rejected `not-portable` if it contains an object that other processes lack."""
     written = io.BytesIO()
     try:
         _Encoder(written).dump(closed)
@@ -75,7 +75,7 @@ def place(primitive_or_mark: Any) -> str | None:
 
 @functools.lru_cache(maxsize=1)
 def _places(_modules: int) -> dict[int, str]:
-    """The place of every primitive and mark in JAX's loaded modules, by id(): the first module by name that has it."""
+    """By id(), the place of every primitive and mark in JAX's loaded modules: in the first module, by name."""
     places: dict[int, str] = {}
     for module_name, module in sorted(sys.modules.items()):
         if module is None or module_name.partition(".")[0] != "jax":
@@ -87,7 +87,7 @@ def _places(_modules: int) -> dict[int, str]:
 
 
 def _is_mark(obj: Any) -> bool:
-    """True if JAX uses an object only by its identity: its class is JAX's, and it has no contents."""
+    """True if JAX uses an object only by its identity. Its class is defined by JAX, and it has no contents."""
     return _holds_nothing(cast(Any, type(obj))) and not getattr(obj, "__dict__", None)
 
 
@@ -99,7 +99,7 @@ def _holds_nothing(kind: type) -> bool:
 
 
 class ClosedOver:
-    """A value of the outer program that an inner program uses but does not get as an operand (jax 0.12: run_scoped)."""
+    """A value of the outer program that an inner program uses without an operand for it (jax 0.12: run_scoped)."""
 
     def __init__(self, val: Any) -> None:
         self.val = val
@@ -178,7 +178,7 @@ _Unpickler: Any = pickle._Unpickler
 class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what is in it
     """Reads the output of `_Encoder`. Refuses to look up any other object, and to change objects of this process.
 
-    The base class is Python's own unpickler in Python, not in C, so that each step can be checked.
+    The base class is the unpickler written in Python, not the one in C, so that each step can be checked.
     """
 
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
@@ -268,7 +268,7 @@ def _array(value: Any) -> Any:
 def _flat_tree(leaves: int) -> Any:
     """A tree with this number of leaves, which replaces a tree with classes that only the candidate's process has.
 
-    JAX's lowerings depend only on the leaves; they cannot know such a class.
+    JAX's lowerings depend only on the leaves, because they cannot know such a class.
     """
     return tree_util.tree_structure((0,) * leaves)
 

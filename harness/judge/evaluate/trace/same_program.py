@@ -1,4 +1,4 @@
-"""Compares a kernel's programs at two shapes: they are the same except for sizes, or have a first difference."""
+"""Compares a kernel's programs at two shapes, and finds the first difference that sizes do not explain."""
 
 import re
 from collections.abc import Iterator
@@ -15,11 +15,12 @@ from harness.judge.evaluate.trace import jaxprs
 
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 _NUMBER = re.compile(r"\b\d+\b")
-# A number may be a size, a size plus one, or a size minus one (the last index), alike at both shapes.
+# A number may be a size, a size plus one, or a size minus one (the last index), in the same way at both shapes.
 _BESIDE = (0, 1, -1)
-# The rounding of float literals: they are computed from sizes in double precision and stored as float32.
+# The rounding of float literals, which are computed from sizes in double precision and stored as float32.
 _FLOAT32_ROUNDING = 2.0**-23
-# Operations that decide by a number, or compute a number for a decision. Sums and products mostly compute addresses.
+# Operations that compare with a number, or compute a number for a comparison. Sums and products mostly compute
+# addresses.
 _DECISIONS = (
     "eq ne lt le gt ge rem div shift_left shift_right_logical shift_right_arithmetic and or xor not max min clamp sign "
     "select_n"
@@ -35,11 +36,11 @@ def difference(small: Any, large: Any) -> str | None:
     Primitives, dtypes, ranks, nesting, effects, data flow and parameters must be equal. Shapes and grids may differ.
     Other numbers may differ if sizes explain them, that is by the ratio of the two lengths of an axis:
 
-    - Two integers have this ratio, or both are one more, or both one less, than two integers with this ratio.
+    - Two integers have this ratio. Or both are one more, or both one less, than two integers with this ratio.
     - Two floats have this ratio, its inverse, or the square root of either.
 
-    A kernel must not decide by a number that is equal at both shapes, except -1, 0 and 1: perhaps only steps of the
-    larger grid reach this number.
+    A kernel must not compare with a number that is equal at both shapes, except -1, 0 and 1, because perhaps only steps
+    of the larger grid reach this number.
     """
     return _ProgramComparison(small, large).difference()
 
@@ -49,7 +50,7 @@ class _Different(Exception):
 
 
 class _ProgramComparison:
-    """A comparison of two programs; `_place` is the source line that the comparison has reached."""
+    """A comparison of two programs; `_place` is the source line of the current operation."""
 
     def __init__(self, small: Any, large: Any) -> None:
         self._small, self._large = small, large
@@ -180,7 +181,8 @@ class _ProgramComparison:
         self._require(small.ndim == large.ndim, f"the rank of {what}", small.ndim, large.ndim)
         if small.shape == large.shape and np.array_equal(small, large, equal_nan=small.dtype.kind == "f"):
             return
-        # An array of numbers is a table. Only an interpretation at the full shape shows if a difference in it matters.
+        # An array of numbers is a table. Only interpretation at the full shape shows whether a difference in the table
+        # matters.
         self._require(small.ndim == 0 and small.dtype.kind in "iuf", what, small, large)
         is_explained = self._is_size if small.dtype.kind in "iu" else self._is_factor
         self._require(is_explained(small.item(), large.item()), what, small, large)

@@ -1,4 +1,4 @@
-"""The operations that a kernel may use: each is looked up in the table, and refused by name if no check covers it."""
+"""Refuses operations that no check covers; each operation of a program is looked up in the table."""
 
 import math
 import sys
@@ -35,8 +35,8 @@ _OVER_A_MESH = ("core_map", "mpmd_map")
 def refuse_unclassified(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
     """Raises Rejected if a program uses an operation that no check covers, outside its kernels or in a TPU's kernel.
 
-    Kinds: `unknown-primitive` (not in the table), `refused-primitive` (the table refuses it, or this use
-    of it), `refused-option` (of the compiler).
+    Kinds: `unknown-primitive` (not in the table), `refused-primitive` (refused by the table, always or for this use),
+    `refused-option` (of the compiler).
     """
     for equation in jaxprs.every_equation(jaxpr):
         _refuse_context(equation)
@@ -79,7 +79,7 @@ def _refuse_context(equation: jaxprs.Equation) -> None:
 
 
 def _is_of_jax(owner: type) -> bool:
-    """True if a module of JAX defines the class `owner`; its name alone does not count."""
+    """True if a module of JAX defines the class `owner`; a module's name alone proves nothing."""
     module = sys.modules.get(owner.__module__)
     return owner.__module__.startswith("jax.") and getattr(module, owner.__name__, None) is owner
 
@@ -124,7 +124,7 @@ def _is_narrow(var: Any) -> bool:
 
 
 def _of_dot(equation: jaxprs.Equation, _: Chip) -> str:
-    """The reason to refuse a product of two types, one of them integers that bfloat16 cannot hold; "" for others."""
+    """The reason to refuse a product of two types of which one has integers beyond bfloat16; "" for others."""
     dtypes = [var.aval.dtype for var in equation.invars]
     is_wide = any(jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8 for dtype in dtypes)
     is_mixed = is_wide and len(set(dtypes)) > 1

@@ -1,4 +1,4 @@
-"""A row for each operation that is allowed outside kernels: its result under XLA on a CPU and on a chip.
+"""A row for each known operation outside kernels: its results under XLA on a CPU and on a chip.
 
 The kinds are the same as in `semantics_table`. Products, exponentials, host calls and platform-dependent operations are
 refused with other kinds (see `forbidden_operations.refuse_foreign_work`).

@@ -1,22 +1,23 @@
-"""A row for each operation of a kernel: its result on a CPU and on a TPU, and the check that detects a difference.
+"""A row for each operation in kernels: its results on a CPU and on a TPU, and the check that detects a difference.
 
 The instructions come from schedules by libtpu 0.0.42.1 (jax 0.10.2) and 0.0.50.1 (jax 0.12.0) for v4, v5e, v5p, v6e and
-v7x. Some facts, such as the rounding of an instruction, show in no schedule; the row then says that they are unknown.
+v7x. Schedules do not show some facts, such as the rounding of an instruction. The row then states that they are
+unknown.
 """
 
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-# same: CPU and chip compute the same, up to the rounding of floats. modelled: the checked program is rewritten so that
-# it computes what the chip computes (chip_model, undefined). guarded: another check sees a difference. refused:
-# programs with the operation are refused.
+# same: CPU and chip give the same result, up to the rounding of floats. modelled: the checked program is rewritten to
+# give the chip's result (chip_model, undefined). guarded: another check detects a difference. refused: programs with
+# the operation are refused.
 Kind = Literal["same", "modelled", "guarded", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticsEntry:
-    """Primitives with the same explanation. `guard` is the reason why a difference is harmless, or for a refusal.
+    """Primitives with the same explanation. `guard` states why a difference is harmless, or why they are refused.
 
     `narrow_is_refused`: floats narrower than float32 are refused. `option_is_refused`: `semantics` refuses some uses
     of the primitives.
@@ -358,15 +359,15 @@ SECTIONS: tuple[tuple[str, tuple[SemanticsEntry, ...]], ...] = (
     ("Memory, copies, semaphores", MEMORY),
     ("Control", CONTROL),
 )
-# Options of pltpu.CompilerParams that reduce the checks that the chip makes at run time.
+# Options of pltpu.CompilerParams that leave out checks that the chip makes at run time.
 CHECKS = {
     "disable_bounds_checks": "the chip does not halt at accesses beyond an array; the judge checks the kernel with "
     "these checks and times it without them",
     "disable_semaphore_checks": "the chip does not halt if a semaphore is not zero at the end; the judge checks the "
     "kernel with this check and times it without it",
 }
-# The accepted options of pltpu.CompilerParams, each with the thing that it sets. None of them changes results by more
-# than rounding, and only those in CHECKS change checks.
+# The accepted options of pltpu.CompilerParams, each with its effect. No option changes results by more than rounding,
+# and only the options in CHECKS change checks.
 OPTIONS = {
     "dimension_semantics": "the axes whose steps the cores share; races and parallel axes are checked",
     "vmem_limit_bytes": "the amount of VMEM that the compiler may use",
@@ -382,7 +383,7 @@ OPTIONS = {
     "allow_collective_id_without_custom_barrier": "the barrier of several devices, of which one is judged; refused "
     "over a mesh",
 }
-# Options that remove the barrier with which several chips begin a kernel together: on a mesh they are refused.
+# Options that remove the barrier with which several chips begin a kernel together. On a mesh they are refused.
 OF_A_BARRIER = frozenset(("skip_device_barrier", "allow_collective_id_without_custom_barrier"))
 # Accepted flags of the compiler for one kernel (`pltpu.CompilerParams(flags=...)`): they change neither results nor
 # checks.

@@ -13,21 +13,21 @@ from harness.operators.wrong_parts import its_shape
 from harness.records import PallasCall, Statement, Window
 from harness.sandbox.messages import Rejected
 
-# Operations that order reads and writes of memory independently of the order of grid steps.
+# Operations that order memory accesses independently of the order of grid steps.
 _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wait", "semaphore_read"))
 # A step in TPU interpret mode takes 1.5 ms in addition to its arithmetic, so this many steps take three seconds. A
 # larger grid is interpreted only if its steps may behave differently from the steps at a reduced shape.
 _INTERPRETED_STEPS = 2048
-# A loop that copies steps over an inner grid, such as that of `pltpu.emit_pipeline`. Its axes are not known; with two
-# steps along each of three axes it has this many.
+# A loop that copies walks an inner grid, such as that of `pltpu.emit_pipeline`. The axes of this grid are unknown. With
+# two steps along each of three axes, it has this number of steps.
 _LOOP_STEPS = 8
 
 
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
-    """Position and trace of the first reduced shape with kernel grids and blocks like those at `full`, and a reason.
+    """The position and trace of the first reduced shape with grids and blocks similar to those at `full`; a reason.
 
-    Grids are alike if each axis with several steps at `full` has several at the reduced shape, and the blocks divide
-    the arrays. Preferred is the first of these shapes that `_repeats_loops`. If no shape qualifies, the position is
+    They are similar if each axis with several steps at `full` has several at the reduced shape, and the blocks divide
+    the arrays. The first of these shapes that `_repeats_loops` is preferred. If no shape is similar, the position is
     None, the trace is that of the full shape, and the last result is the reason. Shapes that are too small for the full
     shape's blocks are tried last, because they suit only kernels that choose their blocks by the shape.
     """
@@ -55,12 +55,12 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
 
 
 def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[str, ...]]:
-    """A difference of `full` from a `small` program beyond sizes, or ""; True to have `full` interpreted; warnings.
+    """A difference of `full` from a `small` program beyond sizes, or ""; True if `full` must be interpreted; warnings.
 
     An interpretation at a small shape does not cover steps that only the full grid has, or a program that kernel.py
     makes only for the full shape. If the time at which a step reads and writes memory matters, all steps of a kernel
-    are interpreted, however many: a step may decide by a number that only a late step reaches, and the CPU reference
-    program, which runs one step after the other, finds no races.
+    are interpreted, whatever their number. A kernel may branch on a number that only a late step reaches, and the CPU
+    reference program finds no races, because it runs one step after the other.
     """
     # Over a mesh every check interprets the program.
     if full.chip.mesh or any(program is full for program in small):
@@ -87,10 +87,10 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
 def _may_race(traced: TracedKernel) -> bool:
     """True if the time at which a step reads and writes memory may matter.
 
-    It may matter with copies by hand, with several cores, with an output aliased to an input, and if an output block
-    may be visited again after another block: the block's contents are then in HBM, not in the buffer that the step
-    writes. It may also matter if a step computes the indices to which it writes: a late step may write beyond an array
-    and over other arrays.
+    It may matter with copies by hand, with several cores, and with an output aliased to an input. It may matter if an
+    output block may be visited again after another block, because its contents are then in HBM, not in the buffer that
+    the step writes. It may also matter if a step computes the indices to which it writes, because a late step may write
+    beyond an array and over other arrays.
     """
     if traced.chip.cores > 1:
         return True
@@ -112,9 +112,9 @@ def _may_be_revisited(window: Window) -> bool:
 
 
 def _has_room(small: Statement, full: TracedKernel) -> bool:
-    """True if the full shape's blocks divide the small arrays: on axes with several blocks, into at least two.
+    """True if the full shape's blocks divide the small arrays, into at least two blocks along axes with several blocks.
 
-    Only operands of kernels that have the names and shapes of the problem's arrays count.
+    Considers only operands of kernels with the names and shapes of the problem's arrays.
     """
     whole, part = (
         {array.name: array.shape for array in (*statement.inputs, *statement.outputs)}
@@ -132,7 +132,7 @@ def _has_room(small: Statement, full: TracedKernel) -> bool:
 def second(
     function: Callable[..., Any], full: TracedKernel, reduced: TracedKernel, why: str
 ) -> tuple[TracedKernel | None, tuple[str, ...]]:
-    """The trace for the second shape, or None; and a warning if a smaller or the second shape cannot be checked.
+    """The trace for the second shape, or None; and a warning if no smaller shape, or no second shape, can be checked.
 
     `why` is the reason if there is no reduced shape.
     """
@@ -170,7 +170,7 @@ def _is_like(small: tuple[PallasCall, ...], full: tuple[PallasCall, ...]) -> boo
 
 
 def _repeats_loops(small: TracedKernel, full: TracedKernel) -> bool:
-    """True if each loop that copies takes `_LOOP_STEPS` steps at the small shape, or as many as at the full shape."""
+    """True if each loop that copies has `_LOOP_STEPS` steps at the small shape, or as many as at the full shape."""
     wanted, repeated = _loops(full), _loops(small)
     if not any(copies for _, copies in wanted):
         return True

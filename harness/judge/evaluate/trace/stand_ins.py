@@ -1,8 +1,8 @@
-"""Stand-ins for modules that a package imports but its kernels do not need; STUBS in prepare.py names these modules.
+"""Stand-ins for modules that a package imports although its kernels do not need them. STUBS in prepare.py names them.
 
-One package imports its whole serving stack for one kernel. Another starts a program when it is imported, which the
-sandbox forbids. A stand-in can be named, called and subclassed, so that these imports succeed. It cannot be used in a
-computation or a decision.
+For example, one package imports its whole serving stack for one kernel. Another package starts a program when it is
+imported, which the sandbox forbids. A stand-in can be named, called and subclassed, so that such imports succeed. A
+stand-in cannot be used in a computation or a condition.
 """
 
 import sys
@@ -25,7 +25,7 @@ class _Absent:
         return _Absent(f"{self._name}.{name}")
 
     def __call__(self, *arguments: object, **options: object) -> Any:
-        # As a decorator of a class, it returns the class unchanged, so that other decorators can be applied.
+        # As a decorator of a class, a stand-in returns the class unchanged, so that other decorators can be applied.
         is_decorator = len(arguments) == 1 and isinstance(arguments[0], type) and not options
         return arguments[0] if is_decorator else self
 
@@ -62,7 +62,7 @@ class _Module(types.ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds modules below these names before any other finder, so that installed modules make no difference."""
+    """Finds modules with these names before any other finder, so that installed modules are ignored."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = frozenset(names)

@@ -26,9 +26,9 @@ _ON_CHIP = ("default", "none", "vmem")
 def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_called_once: bool = True) -> PallasCall:
     """The record of a `pallas_call` equation with this grid, traffic included.
 
-    The traffic is None in two cases: the call stands in a loop or a branch of the program (not `is_called_once`); on a
-    GPU, the kernel itself loads from its blocks, an unknown number of times. Raises Rejected `dynamic-grid` or
-    `overlapping-windows`.
+    The traffic is None in two cases. Either the call is in a loop or branch of the program (not `is_called_once`). Or
+    the chip is a GPU, whose kernels load from their blocks an unknown number of times. Raises Rejected `dynamic-grid`
+    or `overlapping-windows`.
     """
     mapping = equation.params["grid_mapping"]
     bounds = tuple(bound for bound in grid if bound is not None)
@@ -42,7 +42,7 @@ def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_c
     names = _operand_names(equation)
     count = mapping.num_index_operands
     tables = [_table(name, var.aval) for name, var in zip(names, equation.params["jaxpr"].invars[:count], strict=False)]
-    # The index along each axis at every step, last axis fastest: the order in which a TPU runs the grid.
+    # The index along each axis at every step. The last axis varies fastest, as when a TPU runs the grid.
     steps = tuple(axis.reshape(-1).astype(np.int32) for axis in np.indices(bounds)) if bounds else ()
     roles = ("input",) * mapping.num_inputs + ("output",) * mapping.num_outputs
     blocks = zip(names[count:], roles, mapping.block_mappings, strict=False)
@@ -167,7 +167,7 @@ def _without_hints(jaxpr: Any) -> Any:
 def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: NDArray[np.int64] | None) -> None:
     """Raises Rejected `overlapping-windows` if two windows of an output share elements or may share elements.
 
-    Each window is copied out while the next window is filled, so either window's values may remain.
+    Each window is copied out while the next window is filled, so the values of either window may remain.
     """
     axes = [axis for axis, extent in enumerate(block.block_shape) if type(extent).__name__ == "Element"]
     if not axes:
@@ -188,7 +188,7 @@ def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64])
     """
     sizes = np.ones(len(shape), dtype=np.int64)
     sizes[axes] = [shape[axis] for axis in axes]
-    # Along the axis with the most places, few windows are close to each other, so few pairs have to be compared.
+    # Along the axis with the most places, few windows are close to each other, so few pairs must be compared.
     first = max(range(len(shape)), key=lambda axis: len(np.unique(places[:, axis])))
     places = places[np.argsort(places[:, first], kind="stable")]
     for apart in range(1, len(places)):

@@ -1,4 +1,4 @@
-"""Refuses programs that reuse the semaphores or memory that receive signals or data from other chips.
+"""Refuses programs that reuse semaphores or memory to which other chips signal or send.
 
 JAX's interpreter gives each kernel and each scope of `run_scoped` new semaphores and memory, and each window one
 buffer, so no interpreted run shows the reuse. On a TPU:
@@ -7,7 +7,7 @@ buffer, so no interpreted run shows the reuse. On a TPU:
 - the next scope has the same addresses;
 - a window alternates between two buffers.
 
-A signal of a chip that is ahead can then end the wrong wait of its neighbour, and a transfer can overwrite memory that
+So a signal of a chip that is ahead can end the wrong wait of its neighbour, and a transfer can overwrite memory that
 the neighbour still reads.
 """
 
@@ -106,7 +106,7 @@ def _windows(call: jaxprs.Equation) -> set[Any]:
 
 
 def _scopes_sent_to(jaxpr: jaxprs.Jaxpr, *, is_within_loop: bool = False) -> Iterator[tuple[jaxprs.Equation, bool]]:
-    """The scopes that own memory or semaphores to which other chips send; each with True if it stands in a loop."""
+    """The scopes with memory or semaphores to which other chips send, each with True if the scope is in a loop."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "run_scoped":
             scope = equation.params["jaxpr"]
@@ -117,7 +117,7 @@ def _scopes_sent_to(jaxpr: jaxprs.Jaxpr, *, is_within_loop: bool = False) -> Ite
 
 
 def _sent_to(jaxpr: jaxprs.Jaxpr) -> set[Any]:
-    """The references that stand for memory or semaphores of another chip in the program's copies and signals."""
+    """The references to memory or semaphores of another chip in the program's copies and signals."""
     targets: set[Any] = set()
     for equation in jaxpr.eqns:
         name = equation.primitive.name

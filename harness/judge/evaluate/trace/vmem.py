@@ -1,9 +1,9 @@
-"""Finds Pallas calls that cannot fit into VMEM: their blocks and scratch alone exceed it.
+"""Finds Pallas calls that cannot fit into VMEM, because their blocks and scratch alone exceed it.
 
-The sum is a lower bound; tests/judge/evaluate/test_vmem.py compares it with libtpu on both sides of the limit. It
-counts every buffer of a pipelined operand (two if the block changes from step to step), and scratch that passes its
+The sum is a lower bound; tests/judge/evaluate/test_vmem.py compares it with libtpu on both sides of the limit. The sum
+has every buffer of a pipelined operand (two if the block changes from step to step), and scratch that passes its
 contents from one step to the next. Padding, intermediate values, and scratch that is written before it is read are not
-counted, because libtpu may do without them.
+counted, because libtpu may need no memory for them.
 """
 
 import math
@@ -43,7 +43,7 @@ def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
 
 
 def _block_bytes(window: Window) -> int:
-    """The smallest number of bytes that the buffers of one operand can take."""
+    """The smallest possible size of the buffers of one operand, in bytes."""
     if window.memory_space != "vmem" or window.array.dtype not in _WHOLE_BYTES:
         return 0
     # If a table determines the next block, the block may never change, so one buffer is counted.

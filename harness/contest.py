@@ -160,10 +160,13 @@ def require(directory: Path) -> Path:
 def load(directory: Path, chip_name: str | None = None) -> Contest:
     """The contest in `directory`, for the chip called `chip_name` (None: the chip that its prepare.py names).
 
-    Raises RatchetError `no-contest` (prepare.py or kernel.py is missing), `outside` (a link leads out of the
-    repository), `bad-prepare` (prepare.py does not load, or lacks CHIP or problem()) or `unconfined-prepare` (it is
-    code that cannot be confined here), and UsageError `unknown-chip` or `unknown-slice` (the mesh is no slice of this
-    chip that can be simulated).
+    Raises RatchetError
+    - `no-contest` if prepare.py or kernel.py is missing;
+    - `outside` if a link leads out of the repository;
+    - `bad-prepare` if prepare.py does not load, or lacks CHIP or problem();
+    - `unconfined-prepare` if prepare.py is code that cannot be confined here.
+
+    Raises UsageError `unknown-chip`, and `unknown-slice` if the mesh is no slice of this chip that can be simulated.
     """
     directory = require(directory)
     files.refuse_links(directory)

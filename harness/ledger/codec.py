@@ -1,7 +1,7 @@
 """Attempts and rows to JSON and back, strictly, with a schema number in every document.
 
-To add a field, give `Attempt` in records/verdict.py (for the table: `Row` in records/report.py) the field with a
-default, raise SCHEMA in records/stored.py, and add a line to the history below.
+To add a field, give `Attempt` in records/verdict.py the field with a default (for the table: `Row` in
+records/report.py). Then raise SCHEMA in records/stored.py, and add a line to the history below.
 
 Schema history
 1   An attempt is `{"schema", "row", "attempt"}`; `row` is one line and comes before the attempt, so that a table
@@ -16,7 +16,7 @@ Schema history
 5   A sweep may name the champion and its time.
 6   A simulation may have `runs`, whose mean is its latency; an array may have `low` and `high`.
 7   A trace names the packages that the candidate imports and their files (`imported`, `sources`). The text of a
-    candidate may hold helper modules behind its kernel.py.
+    candidate may have helper modules after its kernel.py.
 8   Work names the dtype of its matmuls' operands (`matmul_dtype`).
 9   Suites: a statement may have `members` and `may_lose`; evidence, a verdict and its resimulations may have `members`.
 10  A sweep and an attempt have the number of programs from which the best was chosen (`looked_at`).

@@ -19,7 +19,7 @@ _DIGITS = 18
 class Accepted:
     """A branch commit that accepted an attempt of this contest, or that moved the title.
 
-    `undoes` is the attempt that an undo took back, `revokes` are those that a revoke took the title from.
+    `undoes` is the attempt that an undo took back; `revokes` are the attempts that lost the title in a revoke.
     """
 
     number: int

@@ -27,7 +27,7 @@ def log_message(row: Row) -> str:
 
 def row_of(message: str, where: str) -> Row:
     """The row in a log commit's message. Raises RecordError that names `where` if none can be read."""
-    # The last such line counts: a hypothesis, which stands above it, may quote one.
+    # The last such line counts, because the hypothesis above it may quote such a line.
     for line in reversed(message.split("\n")):
         if line.startswith(_ROW):
             return decode_row(line.removeprefix(_ROW), where)

@@ -7,8 +7,8 @@
                                                           held, its row and attempt in short form
 {"note": ...}                                             a note about attempts, which `harness.ledger.notes` reads
 
-`harness.ledger.shortening` describes the short form and the names. Lines are only ever appended: git shows an attempt
-as one line more, and a merge of two clones that packed separately keeps the lines of both (`merge=union`, see
+`harness.ledger.shortening` describes the short form and the names. Lines are only ever appended, so git shows an
+attempt as one more line. A merge of two clones that packed separately keeps the lines of both (`merge=union`, see
 docs/LOOP.md). The order of the lines does not matter, and a line may occur twice. A line that cannot be read is named
 and skipped; it stays in the file.
 """

@@ -44,7 +44,7 @@ def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -
 
 
 def on_scale(rows: Sequence[Row], notes: Sequence[Note], scale: Scale) -> tuple[ScaledRow, ...]:
-    """Every row with its time on the scale; failed attempts, and those of another chip or source, stay as recorded."""
+    """Every row with its time on the scale; failed attempts, and attempts of other chips or sources, are unchanged."""
     times = _times(rows, notes, scale.key_digest)
     why = {
         note.kernel_sha256: f"{note.failure_kind}: {note.reason}"

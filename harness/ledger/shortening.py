@@ -29,8 +29,8 @@ from typing import Any
 from harness import reading_limits
 from harness.ledger.codec import RecordError, compact
 
-# 42 bits: if two clones each share a thousand values of their own, two values get the same name in one of four million
-# merges. The reader names such values instead of mixing them up.
+# 42 bits: if each of two clones shares a thousand values, two values get the same name in one of four million merges.
+# The reader names such values instead of mixing them up.
 _NAME_LENGTH = 7
 # If the JSON text of a value has fewer characters than this, a name for it saves next to nothing.
 _LEAST = 16
@@ -133,7 +133,7 @@ def _escaped(value: str) -> str:
 
 
 def restored(short: Any, budget: Budget) -> Any:
-    """The JSON value that a short form without references stands for. Raises RecordError."""
+    """The JSON value of a short form without references. Raises RecordError."""
     if isinstance(short, dict):
         return {key: restored(item, budget) for key, item in short.items()}
     if isinstance(short, list):

@@ -178,7 +178,7 @@ def repeat(plan: Plan, worst: WorstInput) -> WorstInput:
 
 @contextmanager
 def _target(plan: Plan) -> Iterator[AttackedKernel]:
-    """The AttackedKernel as a context that leaves no process and no file behind."""
+    """A context with the AttackedKernel; it leaves no process and no file behind."""
     try:
         with Children(plan.policy.child_memory_bytes, are_confined=plan.policy.is_confined) as children:
             yield AttackedKernel(plan, children)

@@ -203,12 +203,12 @@ def keep(bench: Bench, kernel_sha256: str, evidence: Evidence) -> None:
 
 
 def evidence_here(bench: Bench) -> Evidence:
-    """The evidence about kernel.py as it stands, from `kept_evidence`; if that is None, kernel.py is judged now."""
+    """The evidence about the present kernel.py, from `kept_evidence`; if that is None, kernel.py is judged now."""
     return kept_evidence(bench.contest, checked=bench.checked, with_lines=bench.with_lines) or judge_here(bench)
 
 
 def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
-    """The evidence about kernel.py as it stands, from the last judgement or from an attempt.
+    """The evidence about the present kernel.py, from the last judgement or from an attempt.
 
     None if neither has this text under the present key, or if a package that the kernel imports may have changed. With
     `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence with cycles by line.

@@ -25,7 +25,7 @@ from harness.records.bisection import Bisection, JudgedVersion, Metric
 from harness.records.comparison import Comparison
 from harness.units import percent, seconds
 
-# Kinds of attempts whose own kernel was evaluated.
+# Kinds of attempts in which the attempt's kernel was evaluated.
 _JUDGED = ("baseline", "experiment", "rebaseline")
 
 
@@ -115,7 +115,7 @@ def _commit(repository: Repo, name: str) -> str:
 
 
 def _distinct(steps: Sequence[Version]) -> tuple[Version, ...]:
-    """The steps whose candidate differs from that of the step before."""
+    """The steps with another candidate than the step before."""
     return tuple(step for at, step in enumerate(steps) if not at or step.candidate != steps[at - 1].candidate)
 
 
@@ -209,7 +209,7 @@ class _Search:
         return good, min(at for at, is_bad in judged if is_bad and at > good)
 
     def undecided(self, good: int, bad: int) -> list[int]:
-        """The indices between the ends whose text was not judged."""
+        """The indices of texts between the ends that were not judged."""
         return [at for at in range(good + 1, bad) if self._steps[at].candidate not in self.judged]
 
     def require_worse(self, good: int, bad: int) -> None:

@@ -1,4 +1,4 @@
-"""A thin kernel.py that calls an existing function, whose options become constants for `--set`."""
+"""Makes a thin kernel.py that calls an existing function; the function's options become constants for `--set`."""
 
 import ast
 import importlib.metadata
@@ -33,7 +33,7 @@ _LACKING = re.compile(r"No module named '([\w.]+)'")
 _RAISED_IN = re.compile(r"\bin (\w+)(?:/[\w/.-]+)?(?:\.py)? line \d+: ")
 # Kinds of failures before the call of kernel_fn: no other way of calling the function helps.
 BEFORE_THE_CALL = ("syntax-error", "forbidden-import", "foreign-import", "helper-name", "import-error")
-# Messages about the one output of a problem (`trace/traced.py`).
+# Messages about the output of a problem with a single output (`trace/traced.py`).
 _SEVERAL = re.compile(r"to return \w+: \w+\[[\d, ]*\], got (?:tuple|list) of ([1-9]\d*)$")
 _DTYPES = re.compile(r" of dtype (\w+), got \w+$")
 _SHAPES = re.compile(r" of shape \[([\d, ]*)\], got \[([\d, ]*)\]$")

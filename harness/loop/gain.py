@@ -54,8 +54,8 @@ def _is_same(first: Row, champion: Row) -> bool:
 def _bound(champion: Attempt, seconds: float) -> tuple[Literal["compute", "memory"] | None, float | None]:
     """The resource that bounds the champion at `seconds`, and the share of that resource's peak that is used.
 
-    Both are None for a suite, for a time on a CPU (which says nothing about the chip's peaks), if the traffic is
-    unknown, and if neither compute nor memory bounds the champion.
+    Both are None for a suite, for a time on a CPU, if the traffic is unknown, or if neither compute nor memory bounds
+    the champion. A time on a CPU says nothing about the chip's peaks.
     """
     evidence = champion.evidence
     if evidence.members or champion.key.source == "measured cpu":

@@ -33,8 +33,8 @@ _CONFIGURATION = ("config", "config.worktree", "info/attributes", "hooks/*")
 class Watch:
     """The watched state.
 
-    `patterns` are pairs of a folder and a name pattern, for the ledger's files and git's configuration, so that files
-    created later are found too. `ours` is the ref of the ledger's log.
+    `patterns` are pairs of folder and name pattern for the ledger's files and git's configuration; they also find files
+    that are created later. `ours` is the ref of the ledger's log.
     """
 
     repository: Repo

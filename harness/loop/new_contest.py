@@ -30,9 +30,9 @@ def new(
 ) -> tuple[str, ...]:
     """Makes a contest in `directory` like the template called `like`, commits exactly its files, and returns messages.
 
-    `around` names a function for a thin kernel.py to call: one of an installed package (`package.module:function`), or
-    one of a file (`file.py:function`, a path relative to `base`), which is copied beside kernel.py. Makes a git
-    repository of `directory` if it lies in none. If anything is raised, nothing is written. Raises RatchetError
+    `around` names a function for a thin kernel.py to call: `package.module:function` of an installed package, or
+    `file.py:function` with a path relative to `base`; the file is copied beside kernel.py. Makes a git repository of
+    `directory` if it lies in none. If anything is raised, nothing is written. Raises RatchetError
 
     - as `find_function.target`, `scaffold.scaffold` and `wrap_function.wrap` do, and if a commit cannot be made;
     - `formula-from` if `around` is combined with the template `formula`, which states no operation;

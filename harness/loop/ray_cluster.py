@@ -1,9 +1,9 @@
 """Kernels screened on the machines of a Ray cluster, or in workers that Ray starts on this machine.
 
 The harness, the contest's prepare.py and the kernel are sent. A machine of the cluster needs the packages of
-requirements-tune.lock, but no shared disk. Each place is an actor with its own screening process, which refuses to work
-with another judge or compiler, and confines the kernel as on this machine. Ray restarts an actor whose machine died;
-its setting is screened again.
+requirements-tune.lock, but no shared disk. Each place is an actor with its own screening process. This process refuses
+to work with another judge or compiler, and confines the kernel as on this machine. If a machine dies, Ray restarts its
+actor, and the setting is screened again.
 """
 
 import importlib.util

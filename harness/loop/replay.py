@@ -18,7 +18,7 @@ from harness.records import Attempt, Check, Evidence, Judgement, Key, Policy, Re
 def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     """Evaluates and judges attempt `number` of the contest again, whatever its outcome was.
 
-    It is checked on fresh inputs, and on those of its recorded checks, drawn again from their seeds. Its kernel.py
+    It is checked on fresh inputs, and on the inputs of its recorded checks, drawn again by seed. Its kernel.py
     comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the ledger are not
     touched. Chip and kind of latency are the recorded ones; prepare.py, judge, policy and versions are the present
     ones, and the differences are reported. A simulated latency is judged against the champion that the attempt had,
@@ -37,7 +37,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     work = f"replay/{number:04d}"
     # Recorded failures first.
     draws = (*draw_text.failing(attempt.evidence), *draw_text.of(attempt.evidence.all_checks))
-    # The lock is held to the end, where the files of the first evaluation are read again.
+    # The lock is kept to the end, because the files of the first evaluation are read again there.
     with bench.locked(f"replay {number}"):
         evidence = replace(bench, draws=draws).judge(candidate, work)
         opponent = _opponent(ledger, attempt, bench, key) if evidence.failure is None else None

@@ -1,7 +1,7 @@
 """Compiles and simulates recorded kernels again under the present key, so that a table's times are comparable.
 
-Records are not rewritten: each time is a note (ledger/notes.py), kept as soon as it is known, so that an interrupted or
-killed run loses only the time of one kernel.
+Records are not rewritten. Each time is a note (ledger/notes.py) that is kept as soon as the time is known. So an
+interrupted or killed run loses only the time of one kernel.
 """
 
 import shutil

@@ -38,7 +38,7 @@ class Defender:
 def resimulated(evidence: Evidence, work: str, defender: Defender | None) -> tuple[Resimulation, ...]:
     """The runs of both programs under each change of an uncertain constant; () unless the gain is a simulated one.
 
-    `evidence` is the candidate's, whose dumps are in the folder `work` of `profile_data`. Dumps count as the
+    `evidence` is about the candidate; its dumps are in the folder `work` of `profile_data`. Dumps count as the
     champion's if the hash of its kernel.py lies next to them and simulating them gives the judged time; if there are no
     such dumps, the champion is compiled again. If the runs fail, the reason is reported, and the result is () as well.
     """

@@ -111,9 +111,11 @@ def revoke(
     attempts with the champion's kernel.py failed. In the working tree, kernel.py is replaced by the new holder's only
     if it is the champion's.
 
-    Raises RatchetError `no-champion`, `kernel-changed` (an ordinary commit changed kernel.py), `undecided` (a failure
-    that may be the machine's, without `force`), and the errors of an attempt that cannot be recorded; files are then as
-    before.
+    Raises RatchetError, and leaves files as before:
+    - `no-champion`;
+    - `kernel-changed` if an ordinary commit changed kernel.py;
+    - `undecided`, without `force`, if the machine may have caused a failure;
+    - the errors of an attempt that cannot be recorded.
     """
     ledger = Ledger.open(contest.directory)
     with ledger.lock("revoke"):

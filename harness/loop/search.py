@@ -89,7 +89,7 @@ class Study:
     - `in_all`: settings of the search that this one continues count towards `trials`.
     - Settings that are not `allowed` are never asked for.
     - Results go into a journal at `path`. A study of the same `name` is continued: known settings are not asked for
-      again, except the fastest, which come first, so that one of them can be judged. Then comes `first`.
+      again, except the fastest. These come first, so that one of them can be judged. Then comes `first`.
 
     Raises RatchetError `no-optuna` if Optuna is not installed, `bad-journal` if the file cannot be read. Like `ask`,
     `tell` and `forget`, raises the errors of files.refusals_in_words if the journal cannot be written.

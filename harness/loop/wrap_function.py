@@ -1,4 +1,4 @@
-"""A kernel.py that calls an existing function in the first way that passes, with stand-ins for missing packages."""
+"""Makes a kernel.py that calls an existing function in the first way that passes; missing packages get stand-ins."""
 
 import ast
 import re
@@ -46,9 +46,12 @@ def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progres
 
     A way of calling that the compiler refuses is not checked any further; a program that failed is not judged again.
     Packages that `target` imports but that cannot be imported are named in STUBS of the contest's prepare.py. Raises
-    RatchetError `does-not-trace` if no way traces, `helper-name` if a copied file has the name of a module,
-    `missing-option` if the function needs an option that neither problem nor `settings` states, `unknown-constant` for
-    a setting that no file has, and `is-suite` if the contest needs several functions.
+    RatchetError
+    - `does-not-trace` if no way traces;
+    - `helper-name` if a copied file has the name of a module;
+    - `missing-option` if the function needs an option that neither problem nor `settings` states;
+    - `unknown-constant` for a setting that no file has;
+    - `is-suite` if the contest needs several functions.
     """
     try:
         return _wrap(contest, target, settings, progress)

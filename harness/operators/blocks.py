@@ -95,8 +95,8 @@ def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:
 def shifted_blocks(length: int, most: int, size: int, random: np.random.Generator) -> tuple[range, ...]:
     """`blocks`, shifted by a random number of positions: the first block may be shorter, and one more may be needed.
 
-    No block is shorter than 8 positions (or than `size` or `length` if that is less): values at so few positions may by
-    chance be zero or have no weight, and then a change to them moves no output. A shorter remainder belongs to the
+    No block is shorter than 8 positions (or than `size` or `length` if that is less). Values at fewer positions may by
+    chance be zero or have no weight; a change to them then moves no output. A shorter remainder belongs to the
     block before it.
     """
     size *= -(-length // (size * max(1, most - 1)))

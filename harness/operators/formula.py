@@ -91,7 +91,7 @@ class Formula(Operator, textures.Textured):
         return 0
 
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
-        """Contents of the tables among the inputs, by name; those of the families in `timed` are timed."""
+        """Contents of the tables among the inputs, by name; contents for the families in `timed` are timed."""
         return {}
 
     def domain(self, name: str, values: NDArray[np.float32]) -> Any:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import msgspec
 import numpy as np
 
-# A family whose name begins with this is drawn: its recipe follows from the seed, so that family and seed, as a Check
-# records them, make the same inputs again.
+# A family whose name begins with this is drawn: its recipe follows from the seed. So family and seed, which a Check
+# records, give the same inputs again.
 DRAWN = "drawn-"
 # A family whose name begins with this contains the recipe itself, as JSON.
 RECIPE = "recipe "

@@ -77,10 +77,10 @@ def checksum_errors(
     """The error of each row of `got` against A B in deviations, from checksums of every 128 columns: `[rows]`.
 
     Freivalds' method: with random signs s, the sum of s_j c_ij over some columns j of C = A B is row i of A times the
-    sum of s_j b_j, which costs one column of a product. Because the signs are random, the variance of the checksum's
+    sum of s_j b_j. This costs one column of a product. Because the signs are random, the variance of the checksum's
     error is the sum of the squared errors of these columns, even if the errors are correlated. So the root mean square
-    of a row's checksum errors is about e if all elements of the row are off by e deviations, and about e /
-    sqrt(columns) if a single element is. For an honest row, with the roundings of C to `dtype` and of the float32 sum,
+    of a row's checksum errors is about e if all elements of the row are off by e deviations. If a single element is off
+    by e, it is about e / sqrt(columns). For an honest row, with the roundings of C to `dtype` and of the float32 sum,
     it is about 1. `scales` [1, n] and [rows, 1] multiply C.
     """
     n, k = b.shape[1], len(b)

@@ -35,13 +35,13 @@ WORST_FACTOR = 10.0
 # allows 1.25 times the honest variance in addition. An accumulator that is rounded to bfloat16 between four blocks adds
 # 2 times that variance (measured root mean square: 1.75, and 7 with 128 blocks).
 RMS_FACTOR = 1.5
-# The limit for the share of an error that lies along the error of one rounding: the share is 1 for kernels that make
+# The limit for the share of an error that lies along the error of one rounding. The share is 1 for kernels that make
 # this rounding. For other kernels the share is at most about 1 / sqrt(size), where `size` is the sum of the squares of
 # the rounding's errors, in deviations. For N compared elements this is about 1 / sqrt(N), 0.02 for a few thousand.
 FORBIDDEN_SHARE = 0.5
 # The smallest such size for which shares count. The limit is then 6 deviations of an honest kernel's share.
 _LEAST_FORBIDDEN = (6 / FORBIDDEN_SHARE) ** 2
-# The limit for the relative error of whole rows or columns, in relative roundings: the error is 1 in the root mean
+# The limit for the relative error of whole rows or columns, in relative roundings. The error is 1 in the root mean
 # square if their factor is rounded to the output's dtype. If the factor is exact, rounding N elements of a row makes
 # the error about 1 / sqrt(N).
 _FACTOR_SHARE = 0.5
@@ -64,8 +64,8 @@ class Forbidding(Protocol):
 class Scaling(Protocol):
     """A problem that multiplies whole rows or columns of its output by factors, which must not be rounded to bfloat16.
 
-    The error of such a rounding is as small as that of rounding the output, but all elements of a row or column share
-    it, whatever the unit in which the factor is rounded.
+    The error of such a rounding is as small as that of rounding the output. But all elements of a row or column share
+    the error, whatever the unit in which the factor is rounded.
     """
 
     def factors(self) -> dict[str, Literal[0, 1]]:
@@ -197,7 +197,7 @@ def errors(
     arrays = (outputs,) if isinstance(outputs, np.ndarray) else outputs
     methods = (problem.reference, problem.rounding, problem.honest)
     expected, deviation, honest = (method(inputs, rows) for method in methods)
-    # Where the honest computation is off by more than any kernel may be, the model does not hold: for these elements
+    # Where the honest computation is off by more than any kernel may be, the model does not hold. For these elements
     # alone, the honest error counts as one deviation.
     off = np.abs(honest - expected)
     deviation = np.where(off > WORST_FACTOR * deviation, off, deviation)
@@ -220,8 +220,8 @@ def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: sli
     """These errors, with the exact model of rounding in rows outside their tolerance if these rows are few.
 
     `columns`: the output's columns in the matrix of all outputs. Refining stops when a refined row is still outside its
-    tolerance, or when all errors are inside. Rows outside their tolerance are refined first, then the other rows, those
-    with the largest errors first.
+    tolerance, or when all errors are inside. Rows outside their tolerance are refined first, then the other rows by
+    decreasing error.
     """
     if isinstance(output_errors, ExactErrors):
         return output_errors

@@ -25,7 +25,7 @@ from harness.sandbox.jobs import Child, Job, is_over
 from harness.sandbox.messages import FAILURE, VALUE, Request
 from harness.sandbox.worker import HEADER
 
-# The number of last bytes of a child's output that are kept, and the most bytes that a child may print: tracebacks and
+# The number of last bytes of a child's output that are kept, and the most bytes that a child may print. Tracebacks and
 # logs of JAX have a few hundred KB at most.
 _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20

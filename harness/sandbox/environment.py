@@ -178,9 +178,9 @@ _THREADS_OF_A_DEVICE = 8
 def checking(operations: int, devices: int = 1) -> dict[str, str]:
     """The environment of a child that runs the CPU reference programs of a kernel with `operations` operations.
 
-    Reference programs have no callbacks. XLA gets half of the cores, because another process works at the same time:
-    with more threads, each run waits for threads that have no core, and takes a tenth to a quarter longer. With several
-    devices, the child interprets programs over a mesh, whose chips wait for each other in threads.
+    Reference programs have no callbacks. XLA gets half of the cores, because another process works at the same time.
+    With more threads, each run waits for threads that have no core, and takes a tenth to a quarter longer. With several
+    devices, the child interprets programs over a mesh; its chips wait for each other in threads.
     """
     if devices > 1:
         several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS} {_NO_YNNPACK}"

@@ -81,8 +81,8 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
 def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
     """The time that these processes spent on cores, as a share of the time that they were ready to run.
 
-    It is 1 on an idle machine, for any number of threads, about 0.1 if ten other processes want each core, and 1 if the
-    kernel does not report the times.
+    The share is 1 on an idle machine, for any number of threads, and about 0.1 if ten other processes want each core.
+    It is also 1 if the kernel does not report the times.
     """
     ran = waited = 0
     for process in of_child:

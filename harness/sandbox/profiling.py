@@ -73,9 +73,9 @@ def device_seconds(folder: Path) -> tuple[float, ...]:
 def _gpu_seconds(planes: Sequence[Any]) -> tuple[float, ...]:
     """The seconds of each call on a GPU; () if the planes do not show them.
 
-    XLA's CUPTI collector writes a plane for each GPU and a line `Stream #N(...)` for each stream; this comes from XLA's
-    source and was not seen in a profile. A kernel belongs to the call whose annotation on the host's plane covers the
-    kernel's midpoint. If a call has no kernels, or a kernel belongs to no call, no times are returned.
+    XLA's CUPTI collector writes a plane for each GPU and a line `Stream #N(...)` for each stream. This is from XLA's
+    source; no profile was available to confirm it. A kernel belongs to the call whose annotation on the host's plane
+    covers the kernel's midpoint. If a call has no kernels, or a kernel belongs to no call, no times are returned.
     """
     calls, kernels = [], []
     for plane in planes:

@@ -60,8 +60,8 @@ def _value(name: str, value: Any, folders: tuple[Path, ...]) -> Any:
 
 
 def _text(name: str, text: str, folders: tuple[Path, ...]) -> str:
-    # The time of the search for paths grows with the square of a line's length, so a text is cut before this search,
-    # and to its final length after it.
+    # The time of the search for paths grows with the square of a line's length. So a text is cut before the search,
+    # and cut to its final length afterwards.
     if name in _SENTENCES:
         limit = _SENTENCES[name]
         return strip_paths.one_line(strip_paths.relative(strip_paths.one_line(text, 4 * limit), folders), limit)

@@ -19,7 +19,7 @@ _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|\x9b[0-?]*[ -/]*[@-~]"
 )
 # Unicode's control and format characters (bidirectional overrides, zero widths), surrogates, private and unassigned
-# characters, line and paragraph separators: they control a terminal or a browser, or look like other characters.
+# characters, line and paragraph separators. They control a terminal or a browser, or look like other characters.
 _HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 # A path up to the folder of packages or of the standard library; the rest names the file. Quoted, it may have blanks.
 _PATH = r"(?:(?<=\")/[^\"\n]+|(?:/[^\s\"'/]+)+)"

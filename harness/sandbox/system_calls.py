@@ -2,9 +2,9 @@
 
 All other calls are refused. The names were found by tracing every kind of child (candidate, checker, compiler,
 simulator, timer on the CPU) under CPython 3.11 and 3.12 with JAX 0.10 and 0.12. Calls that glibc 2.28 and later makes
-in their place were added. No allowed call acts on another process, starts a process, opens a channel out of the
-process, changes an attribute of a file (which Landlock does not see), or holds memory that the limit on resident memory
-does not count.
+in their place were added. No allowed call acts on another process, starts a process, or opens a channel out of the
+process. None changes an attribute of a file (which Landlock does not see), or holds memory that the limit on resident
+memory does not count.
 """
 
 import struct

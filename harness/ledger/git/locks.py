@@ -56,7 +56,7 @@ def _may_be_held(repository: Repo, locks: Sequence[Path]) -> bool:
                 place = Path(os.readlink(process / "cwd"))
                 if place.is_relative_to(top) or place.is_relative_to(git.common_directory(repository)):
                     return True
-            # Readable for our own processes only; for those of other users the lock's owner is compared below.
+            # Readable only for our own processes; for other users' processes the lock's owner is compared below.
             if any(os.readlink(link) in wanted for link in (process / "fd").iterdir()):
                 return True
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The shapes of a table: listed one by one, or as a model whose layers have them."""
+"""The shapes of a table: listed one by one, or derived from a model's layers."""
 
 import json
 import math
@@ -28,9 +28,9 @@ class Shape:
 def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]:
     """The shapes in this JSON file for problems of `operation`, whose template has the constants `names`.
 
-    The file holds a list of shapes, whose keys are constants in lower case (`{"name": "prefill", "heads": 32,
-    "kv_heads": 8, "sequence": 4096, ...}`), and of models (`{"model": "Llama 3.1 8B", "heads": 32, "kv_heads": 8,
-    "head_dim": 128, "sequences": [2048, 8192]}`, see `of_model`). Raises UsageError `bad-shapes`, which names the
+    The file has a list of shapes and models. Keys of a shape are constants in lower case: `{"name": "prefill", "heads":
+    32, "kv_heads": 8, "sequence": 4096, ...}`. A model is described at `of_model`: `{"model": "Llama 3.1 8B", "heads":
+    32, "kv_heads": 8, "head_dim": 128, "sequences": [2048, 8192]}`. Raises UsageError `bad-shapes`, which names the
     entry, and RatchetError `too-large`.
     """
     try:

@@ -75,7 +75,7 @@ class _Drawn:
         self._family = "composite" if full else "normal"
         # In the composite only some rows weigh all keys equally.
         self._even = even_rows(sequence, seed) if full else ()
-        # The queries whose gradients of the output are zero move nothing.
+        # Queries with zero output gradients move nothing.
         self._empty = empty_rows(sequence, seed) if full else range(0)
 
     def of_keys(self, name: str, array: int) -> Probe:

@@ -15,7 +15,7 @@ from harness.operators.space import generator
 FAR_BELOW = "far-below"
 FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values", FAR_BELOW)
 
-# The means of values, far from zero and different in every column: a common mean would put all outputs on the same
+# The means of values: far from zero, and different in every column. A common mean would put all outputs on the same
 # point of a coarse grid, where rounding hides everything.
 _OFFSETS = (96.0, 104.0)
 # The sizes of scores that lie far below, as powers of two: -1.3e5 to -2.7e8. Published kernels begin with a maximum of
@@ -26,8 +26,8 @@ _KEY_POWER = 13
 # None for a row that looks for a needle. Rows of factor 1 weigh all keys equally, so any dropped block shows in them.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
 COMPOSITE_PERIOD = len(_COMPOSITE)
-# The share of the composite's rows of factor 1 whose queries are zero, and the share of its other rows whose output
-# gradients are zero.
+# The share of zero queries among the composite's rows of factor 1, and the share of zero output gradients among its
+# other rows.
 _EMPTY_QUERIES, _EMPTY_GRADIENTS = 0.25, 0.125
 
 

@@ -18,8 +18,8 @@ LOUD = 2.0**40
 LOUDNESSES = (2.0**64, 2.0**56, 2.0**48, LOUD)
 # A kernel need not subtract a maximum from capped scores: its weights may be e^50, and their sums must be finite too.
 _CAPPED_LOUDNESSES = (LOUD, 2.0**32, 2.0**24)
-# This factor makes logits of N(0, 1) inputs about 4096 N(0, 1): some exceed the 10000 that some kernels subtract from a
-# masked score instead of replacing it.
+# This factor makes logits of N(0, 1) inputs about 4096 N(0, 1). Some exceed 10000, which some kernels subtract from a
+# masked score instead of replacing the score.
 DRAWN_TO = 2.0**12
 # With two visible keys or more the weights depend on the query. With eight visible keys, a changed query moves the
 # output by far more than any rounding does.

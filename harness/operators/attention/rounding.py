@@ -113,9 +113,9 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     Rounding one channel of a query changes all scores of the row together. The common part of these changes is
     subtracted: it changes no weight, because sum_g (V_g - W_g o) = 0. o and m contain the group itself, which makes V_g
     - W_g o and k_g - m too small where few keys have all the weight; dividing by 1 - W_g corrects this, exactly if
-    there are two groups. A soft cap multiplies a change of a score by f_k = 1 - tanh^2: f_g k_g takes the place of k_g
-    in the first term, the second is multiplied by f_g^2, and (2 e32 c)^2 is added for the cap's own rounding, c the
-    capped score.
+    there are two groups. A soft cap multiplies a change of a score by f_k = 1 - tanh^2. So f_g k_g takes the place of
+    k_g in the first term, and the second term is multiplied by f_g^2. The rounding of the cap adds (2 e32 c)^2, with c
+    the capped score.
 
     If keys on one side of m have values with a common mean, these sums over keys underestimate the effect of a rounded
     query. If blocks split a group, its probabilities may be rounded in each block relative to a different maximum. This
@@ -212,9 +212,8 @@ def of_narrow_sums(piece: KeyBlock, scale: float, soft_cap: float | None, dtype:
     The sums below are over the blocks of 128 keys (the fewest that such kernels take) in which the row sees a key. With
     r and o as in `variances`, w_k the exact weights, s the sum of w_k in a block, l and A the sums of w_k and of w_k
     v_k up to the block's end, these are rounded:
-    - the block's product, the rescaled earlier sum, and the sum of both:  3 r^2 sum A^2, where A is the largest up to
-      any border of 64 keys within the block, because a kernel's borders may differ and A may be small at one of them by
-      chance;
+    - the block's product, the rescaled earlier sum, and the sum of both:  3 r^2 sum A^2. Here A is the largest at any
+      border of 64 keys within the block: a kernel's borders may differ, and A may be small at one border by chance;
     - the sum of the weights in the same way, and its partial sums over registers and over 128 lanes, halved seven
       times:  r^2 o^2 sum (8 s^2 + 2 l^2);
     - the factor that rescales both:  r^2 sum (A - l o)^2;

@@ -55,10 +55,10 @@ ALL = "all"
 class Field:
     """Scores that one common direction of queries and keys adds: `logit` for a key that the course raises fully.
 
-    `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u uniform in [0, 1), times a
-    factor that grows from e^-grows at the first query to 1 at the last. `aligned`: the direction is one channel, an
-    outlier in both queries and keys; otherwise it spans several. `halfway`: the field moves a query's largest score to
-    about halfway between two numbers of bfloat16, where a maximum is rounded up or down by chance.
+    `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u uniform in [0, 1). The
+    strength also grows, by a factor from e^-grows at the first query to 1 at the last. `aligned`: the direction is one
+    channel, an outlier in both queries and keys; otherwise it spans several. `halfway`: the field moves a query's
+    largest score to about halfway between two numbers of bfloat16, where a maximum is rounded up or down by chance.
     """
 
     course: Course

@@ -13,7 +13,7 @@ from harness.records import Statement, Work
 class RingAttention(OverChips, Attention):
     """Attention without a mask, on `chips` chips in a mesh with the axis x: q, k, v and o are split along the sequence.
 
-    Raises UsageError `bad-problem` for lengths that the chips do not divide, and for a mask, under which contiguous
+    Raises UsageError `bad-problem` for lengths that the chips do not divide, and for a mask. Under a mask, contiguous
     parts of the sequence would give the chips different amounts of work.
     """
 

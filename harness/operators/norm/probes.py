@@ -14,8 +14,8 @@ _TURNED = -1.0
 _LOUD = 2.0**40
 # The most rows that one probe changes: each costs about 50 us.
 _MOST_PROBED = 8192
-# The most elements in all calls of a full probe together, which take a few seconds: enough for every column of up to
-# 8192, even if an eighth of the rows is zero.
+# The most elements in all calls of a full probe together, which take a few seconds. They suffice for every column of up
+# to 8192, even if an eighth of the rows is zero.
 _PROBED = 1 << 27
 _MOST_CALLS = 64
 

@@ -29,8 +29,8 @@ from harness.records import Array, ExpectedCount, Statement, Work
 _OF_VALUES = tuple(family for family in attention_inputs.FAMILIES if family != "normal")
 # The most query-key pairs that one check computes, as in Attention.
 _CHECKED_PAIRS = 3 << 21
-# The largest score that a kernel which keeps its maximum in bfloat16 must handle. Up to it, neighbouring numbers of
-# bfloat16 lie at most 2 apart: if the maximum rises by one step, the sums are rescaled by e^-2, which v6e computes in
+# The largest score that a kernel must handle with a maximum in bfloat16. Up to this score, neighbouring numbers of
+# bfloat16 lie at most 2 apart. If the maximum rises by one step, the sums are rescaled by e^-2, which v6e computes in
 # bfloat16 to 0.5 % (docs/SEMANTICS.md: the product with log2 e is rounded too). Beyond 2^14 the factor is e^-128 = 0.
 _NARROW_SCORES = 2.0**9
 # Errors in scores of this family show only from one block of keys to the next, so its sequences need several blocks.

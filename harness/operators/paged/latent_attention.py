@@ -134,8 +134,8 @@ class LatentAttention(Formula):
 
         shared-pages: some sequences begin with the same pages, as they also may in drawn families and the composite.
         in-order: the pages of all sequences, one sequence after another, have successive numbers. equal-lengths: all
-        sequences have the same length, which is no whole number of pages (except if `lengths_of` is a page's size), and
-        their numbers of tokens differ by at most one.
+        sequences have the same length, and their numbers of tokens differ by at most one. The length is no whole number
+        of pages, except if `lengths_of` is a page's size.
         far-below: all scores of a query are as far below zero as the inputs allow; for some queries, as far above.
         """
         inputs = Formula.make_inputs(self, family, seed)

@@ -235,7 +235,7 @@ def share_pages(indices: NDArray[Any], whole: NDArray[np.int64], random: np.rand
     """Makes rows of `indices` begin with the pages of one row, but only as far as no query's own key is in them.
 
     `whole` is the number of pages of each row that hold only keys from before its first query. The row with the most
-    such pages lends its pages, and one other row takes as many as it can.
+    such pages provides the pages, and one other row takes as many of them as it can.
     """
     longest = int(np.argmax(whole))
     most = np.where(np.arange(len(whole)) == longest, 0, whole)

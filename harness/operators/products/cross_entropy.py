@@ -38,7 +38,7 @@ _BELOW_ALL = 10.0
 # count.
 _POINTED, _ABOVE_ALL = 30.0, (-2.0, 12.0)
 # The logit of all words in deep rows: exp(-200) underflows float32. In every second row it is multiplied by a power of
-# two, down to -6 million: a kernel's initial maximum must be below that, like the -1e9 of published kernels.
+# two, down to -6 million. A kernel's initial maximum must be even lower, like the -1e9 of published kernels.
 _DEEP = -200.0
 _DEEPER = (3, 16)
 # Logits rise by this much from the first word to the last, so that a running maximum changes in every block.
@@ -57,9 +57,9 @@ class CrossEntropy(Operator, Borrowed):
     """LOSSES [tokens, 1] float32: log(sum of exp(logits)) minus the label's logit; logits are X W [tokens, vocabulary].
 
     X [tokens, model] and W [model, vocabulary] in `dtype`; labels [tokens, 1] int32: for each token, the index in the
-    vocabulary of its target word. Logits are accumulated in float32 and stay in float32 until they are used: the fusion
-    exists so that they need not be rounded or leave the chip. Differences from the largest logit, exponentials and
-    their sums are float32 too. Raises UsageError `bad-problem` for invalid sizes.
+    vocabulary of its target word. Logits are accumulated in float32 and stay in float32 until they are used: the
+    purpose of the fusion is that they are neither rounded nor leave the chip. Differences from the largest logit,
+    exponentials and their sums are float32 too. Raises UsageError `bad-problem` for invalid sizes.
     """
 
     operation = "cross_entropy"

@@ -37,8 +37,8 @@ class SwiGLU(Operator, textures.Textured):
     """Y [tokens, hidden] = silu(X Wg) * (X Wu), or with `down` Y [tokens, model] = (silu(X Wg) * (X Wu)) Wd.
 
     X [tokens, model], Wg, Wu [model, hidden], Wd [hidden, model]; silu(g) = g / (1 + exp(-g)).
-    Products are added up in float32, and gate and up values stay in float32 until they are multiplied: the fusion
-    exists so that they need not be rounded, and `forbidden` checks that they are not. Raises UsageError `bad-problem`.
+    Products are added up in float32, and gate and up values stay in float32 until they are multiplied. To avoid their
+    rounding is the purpose of the fusion, and `forbidden` checks it. Raises UsageError `bad-problem`.
     """
 
     operation = "swiglu"
@@ -225,9 +225,9 @@ class SwiGLU(Operator, textures.Textured):
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[tokens]`: the error of each row in deviations, by some columns of every 128; with Wd, by checksums.
 
-        Without Wd an output needs only its own column of the weights. So all columns are computed if that takes at most
-        `_SURVEYED` multiply-adds, otherwise as many of every 128 as that allows, and at least one. With Wd every output
-        needs all hidden values, which are computed as in `honest`.
+        Without Wd an output needs only its own column of the weights. All columns are computed if that takes at most
+        `_SURVEYED` multiply-adds; otherwise as many of every 128 as this limit allows, and at least one. With Wd every
+        output needs all hidden values, which are computed as in `honest`.
         """
         rows = np.arange(self.tokens)
         if not self.down:

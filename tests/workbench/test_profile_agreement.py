@@ -107,7 +107,7 @@ def test_two_captures_in_one_folder_are_told_apart_by_name(
     # The two files are not two hosts of one capture.
     assert main(["xprof", "ops", str(both)]) == 4
     errors = capsys.readouterr().err
-    assert "are two captures of" in errors
+    assert "expected one capture in a folder, got two of" in errors
     assert "before.xplane.pb and " in errors
     assert "[several-captures]" in errors
 
@@ -129,5 +129,5 @@ def test_two_hosts_of_one_capture_stay_one(tmp_path: Path) -> None:
     second = run_folder(tmp_path, "run", placed(1500, 2500), "host-1")
     assert len(read([first, second]).devices) == 2
     second.write_bytes(placed(3000, 4000))
-    with pytest.raises(RatchetError, match="two captures of host-0"):
+    with pytest.raises(RatchetError, match="got two of host-0"):
         read([first, second])

@@ -282,9 +282,9 @@ def test_nothing_ran_is_said_and_no_zero_is_shown() -> None:
     tables = [table for analysis in analyses for table in analysis(nothing)]
     tables += [*mfu(nothing, 1, 1, 1), *compare(nothing, nothing)]
     assert len(tables) == 23
-    assert all("holds no device and no XLA operation" in table.why_empty for table in tables)
+    assert all("has no device and no XLA operation" in table.why_empty for table in tables)
     (table,) = ops(capture(device([])))
-    assert "shows TPU:0 but no operation there" in table.why_empty
+    assert "has no operation on TPU:0" in table.why_empty
 
 
 @pytest.mark.long

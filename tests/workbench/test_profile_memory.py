@@ -311,7 +311,7 @@ def test_what_lies_beside_a_capture_is_named_with_the_file_that_serves(
     other = tmp_path / name
     other.write_bytes(b"{}")
     assert main([*command, str(other)]) == 2
-    assert "Give the *.xplane.pb of the same run, which has everything [not-a-capture]" in capsys.readouterr().err
+    assert "Give the *.xplane.pb of the same run instead, which has all data [not-a-capture]" in capsys.readouterr().err
     (tmp_path / captured.name).write_bytes(captured.read_bytes())
     assert main([*command, str(other)]) == 2
-    assert f"Give {tmp_path / captured.name}, which has everything" in capsys.readouterr().err
+    assert f"Give {tmp_path / captured.name} instead, which has all data" in capsys.readouterr().err

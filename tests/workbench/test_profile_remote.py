@@ -208,5 +208,5 @@ def test_what_the_server_cannot_read_in_a_cloud_is_one_sentence(
     with serving("serve", str(logdir), "--port", "0") as (_, greeting):
         monkeypatch.setenv(URL_VARIABLE, greeting.split(" at ")[1].split("/ ")[0])
         message = refused(capsys, "ops", "gs://a-bucket/plugins/profile/one-device")
-    assert "For gs:// it needs the network and a login (gcloud auth application-default login)" in message
+    assert "For gs:// the server needs the network and a login (gcloud auth application-default login)" in message
     assert "Traceback" not in message

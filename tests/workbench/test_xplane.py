@@ -248,8 +248,8 @@ def test_what_is_not_understood_is_counted() -> None:
     summed = text.replace("offset_ps: 0 duration_ps: 1000000", "num_occurrences: 9 duration_ps: 1000000", 1)
     reported = text + 'errors: "buffer overflow"'
     heads = f"{HOST}.xplane.pb: "
-    unread = heads + "lines of devices that are not read: Tensor Core Sync Flag (3 events)"
-    planes = heads + "planes that are not read: /device:CUSTOM:x (1 event)"
+    unread = heads + "ignored lines of devices: Tensor Core Sync Flag (3 events)"
+    planes = heads + "ignored planes: /device:CUSTOM:x (1 event)"
     assert capture_of(serialized(text)).left_out == (planes, unread)
     assert heads + "1 event of a kind that the file does not describe" in capture_of(serialized(nameless)).left_out
     assert any("1 event without a place in time (sums)" in note for note in capture_of(serialized(summed)).left_out)

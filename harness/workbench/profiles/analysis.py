@@ -1,4 +1,4 @@
-"""An analysis of a capture as data (query, columns, notes, words for an empty answer), and the runner of analyses."""
+"""Analyses of a capture as data (query, columns, notes, text for an empty table), and the code that runs them."""
 
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from harness.workbench.profiles import op_times
 from harness.workbench.profiles.database import Database, database_of
 from harness.workbench.tables import columns, table
 
-# Figures that an analysis computes in addition to its rows, by name.
+# Named figures of an analysis, in addition to its rows.
 Facts: TypeAlias = dict[str, Any]
 _NOTHING = "the capture has nothing of this kind"
 
@@ -21,19 +21,20 @@ _NOTHING = "the capture has nothing of this kind"
 class Analysis:
     """One table of a capture.
 
-    `columns` are those of the query, as `harness.workbench.tables.columns` reads them. A query may return one more
-    column, which holds notes. `facts` is a query of one row, which may read the rows of the table as `answer`.
+    `columns` are the columns of the query, in the syntax of `harness.workbench.tables.columns`. The query may return
+    one more column, which contains notes. `facts` is a query with one row; it may read the table's rows as `answer`.
 
     `title`, `columns`, `notes` and `empty` may contain figures of `facts`: `{took:s}` (seconds), `{part:%}`,
     `{size:B}`, `{number:n}`, `{ratio:c}` (a change), `{levels:bars}`. A note is left out if one of its figures is NULL,
-    or if `{seen:?}` in it is not true. If something ran and there is no row, the first text of `empty` whose figures
-    are all known is shown.
+    or if it contains `{seen:?}` and `seen` is not true. If something ran but the table has no row, it shows the first
+    text of `empty` with only known figures.
 
-    `rows` is the noun for the rows; only an analysis that shows just its first `$top` rows has it. Every analysis has
-    the figure `origin` (measured or simulated); an analysis with `rows` also has `known` and `more`, the numbers of all
-    rows and of those left out (NULL if none is), and `cut`, a sentence on them. The function `more` adds figures.
+    `rows` is a noun for the rows. An analysis with `rows` shows only the first `$top` rows. It has the figures `known`
+    (the number of all rows), `more` (the number of rows left out) and `cut` (a sentence on both); without rows left
+    out, `known` and `more` are NULL. Every analysis has the figure `origin` (measured or simulated). The function
+    `more` adds figures.
 
-    If `is_optional`, an analysis without rows makes no table.
+    If `is_optional` is True, an analysis without rows makes no table.
     """
 
     name: str
@@ -57,7 +58,7 @@ def tables(
     is_about_devices: bool = True,
     **parameters: Any,
 ) -> tuple[Table, ...]:
-    """Tables of several analyses; with `why`, empty ones that show it: it names the data that the capture lacks."""
+    """Tables of several analyses. `why` states which data the capture lacks; then all tables are empty and show it."""
     database = of if isinstance(of, Database) else database_of(of)
     capture = database.capture
     if is_about_devices and not why and not op_times.devices(capture):
@@ -100,7 +101,7 @@ def _rows(database: Database, analysis: Analysis, parameters: Mapping[str, Any])
 
 
 def _cut(rows: list[tuple[Any, ...]], noun: str, top: int | None) -> Facts:
-    """Figures on the rows that are left out, NULL or empty if none is. Cuts `rows` down to the first `top`."""
+    """The figures on rows left out (None or "" if no row is left out). Cuts `rows` down to the first `top`."""
     count = len(rows)
     if top is None or count <= top:
         return {"known": None, "more": None, "cut": ""}
@@ -109,7 +110,7 @@ def _cut(rows: list[tuple[Any, ...]], noun: str, top: int | None) -> Facts:
 
 
 def _notes(text: str, facts: Mapping[str, Any]) -> Iterator[str]:
-    """The note as one sentence; if its text is a single figure that is a list, the sentences of the list."""
+    """The note with its figures; if the text is just one figure, a list of sentences, the sentences of that list."""
     figure = facts.get(text[1:-1])
     if isinstance(figure, list):
         yield from figure
@@ -118,7 +119,7 @@ def _notes(text: str, facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fill_in(text: str, facts: Mapping[str, Any]) -> str:
-    """The text with its figures; empty if one of them is NULL or a condition does not hold."""
+    """The text with its figures filled in; "" if a figure is NULL or a condition is false."""
     figures = [(name, spec) for _, name, spec, _ in string.Formatter().parse(text) if name]
     if any(not facts.get(name) if spec == "?" else facts.get(name) is None for name, spec in figures):
         return ""
@@ -126,7 +127,7 @@ def _fill_in(text: str, facts: Mapping[str, Any]) -> str:
 
 
 def sparkline(levels: Sequence[float], full: float) -> str:
-    """`levels` as bars, the highest bar for `full`."""
+    """`levels` as a line of bars; the highest bar stands for `full`."""
     if full <= 0:
         return ""
     last = len(_BARS) - 1

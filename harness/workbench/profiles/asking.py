@@ -1,4 +1,4 @@
-"""Untrusted SQL queries on a capture: its tables and columns, and answers, within limits, to queries that only read."""
+"""Untrusted SQL queries on a capture: the schema of its tables, and answers to read-only queries within limits."""
 
 import re
 import threading
@@ -22,7 +22,7 @@ _LONGEST_TITLE = 60
 
 
 def schema() -> tuple[Table, ...]:
-    """All tables and views, and the tables' columns; derived columns are marked."""
+    """Two tables: all tables and views, and the tables' columns with a mark for derived columns."""
     tables = [*RECORDED, *map(on_demand, ON_DEMAND)]
     rows = [
         (described.name, f"{described.sentence}{' (made on demand)' if described.rows else ''}") for described in tables
@@ -41,11 +41,11 @@ def schema() -> tuple[Table, ...]:
 
 
 def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
-    """The answer to each statement of `query`, at most `top` rows of each.
+    """The answer to each statement of `query`, with at most `top` rows.
 
-    The statements see only the tables: no file, no network, no setting. Each may use one processor, 512 MiB of memory
-    including DuckDB's tables, and `reading_limits.SECONDS` seconds. Raises UsageError `bad-query` or RatchetError
-    `too-large`.
+    The statements can read only the tables, no file, network or setting. Each statement may use one processor, 512 MiB
+    of memory including DuckDB's tables, and `reading_limits.SECONDS` seconds. Raises UsageError `bad-query` or
+    RatchetError `too-large`.
     """
     database = Database(capture)
     connection = database.connection
@@ -100,7 +100,7 @@ def _answer(database: Database, query: str, top: int | None, place: int) -> Tabl
 
 
 def _distinct_names(names: list[str]) -> Iterator[str]:
-    """The names, with a number behind each repetition of a name."""
+    """The names; each repetition of a name gets a number at its end."""
     seen: dict[str, Iterator[int]] = {}
     for name in names:
         number = next(seen.setdefault(name, count(1)))
@@ -116,5 +116,5 @@ def _bad_query(error: duckdb.Error) -> UsageError:
 
 
 def _error_words(error: duckdb.Error) -> str:
-    """DuckDB's message without its drawing of the position."""
+    """DuckDB's message without the lines that show the position of the error."""
     return " ".join(line for line in str(error).split("\n\nLINE ")[0].splitlines() if line.strip())

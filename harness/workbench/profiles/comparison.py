@@ -6,7 +6,7 @@ from harness.workbench.profiles.database import Database, Row, database_of
 from harness.workbench.profiles.memory import peak_of
 from harness.workbench.profiles.op_times import comparable
 
-# Operations that run on the matrix units, as far as XLA counts their FLOPs.
+# Operations that may use the matrix units.
 _ON_MXU = "class in ('matmul', 'attention', 'custom kernel')"
 # Operations by name, summed over all modules, because module numbers change from run to run.
 _SIDE = """
@@ -17,8 +17,8 @@ _SIDE = """
 _SIDES = (
     "side VARCHAR, name VARCHAR, kind VARCHAR, framework_name VARCHAR, source VARCHAR, seconds DOUBLE, rank INTEGER"
 )
-# Two operations with the same name are a pair. Two others are a pair if each is the only remaining operation of its
-# capture with this category, tf_op and source: the compiler numbers fusions anew each time, and `fusion.7` of one
+# Two operations with the same name are a pair. Of the others, two are a pair if each is the only operation of its
+# capture with their category, tf_op and source. The compiler numbers fusions anew each time, so `fusion.7` of one
 # capture may be `fusion.9` of the other.
 _PAIRS = """
     create or replace temp view pairs as
@@ -54,7 +54,7 @@ _COMPARISON = (
         notes=(
             "Self time per step and device, so that captures of different length can be compared. B/A below 1: B is "
             "faster.{per_step:?}",
-            "Self time per device over whole captures, because at least one shows no steps: check that both are "
+            "Self time per device over whole captures, because a capture shows no steps: check that both captures are "
             "equally long.{no_step:?}",
             "The devices differ: A ran on {a_kinds}, B on {b_kinds}.",
             "The number of devices differs: {a_count} in A, {b_count} in B.",
@@ -87,7 +87,7 @@ _COMPARISON = (
 
 
 def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Totals, categories, then operations by the size of their change, at most `top` of them.
+    """Tables of the changes of totals, of categories, and of the `top` operations with the largest changes.
 
     Raises RatchetError `not-comparable` like `comparable`.
     """
@@ -118,8 +118,8 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
     return tables(first, _COMPARISON, why, **words)
 
 
-# A capture's figures, NULL for those that it does not state. Times are of one step of one device; `step` is that of the
-# slowest device: the others wait for it. MXU: FLOPs of matmuls and kernels over what the peak allows in all steps.
+# A capture's figures; unknown figures are NULL. Times are of one step of one device. `step` is the step of the slowest
+# device, for which the others wait. MXU: FLOPs of matmuls and kernels / FLOPs that the peak allows in all steps.
 _FIGURES = f"""
     with by_device as (
         select device, median(seconds) as step, sum(seconds) filter (is_recorded) as seconds,
@@ -166,8 +166,8 @@ _REPORT = Analysis(
             case when new.peak_from != old.peak_from then old.peak_from || '; ' || new.peak_from end as peaks
         from figures old join figures new on old.place = 0 and new.place = 1""",
     notes=(
-        "Step time {ratio:c}: the median step of the slowest device. The ratchet's own verdict, not this table, says "
-        "whether the difference is more than chance.",
+        "Step time {ratio:c}: the median step of the slowest device. This table does not show whether the difference "
+        "is more than chance; the ratchet's verdict does.",
         "A capture without steps and module runs has no step time.{no_step:?}",
         "MXU = FLOPs of matmuls and kernels (XLA's count) / (peak x time of the steps); a lower bound.",
         "The two peaks are figures of different kinds ({peaks}), so their difference is not shown.",
@@ -176,7 +176,7 @@ _REPORT = Analysis(
 
 
 def report(baseline: Capture, experiment: Capture) -> tuple[Table, ...]:
-    """The table of baseline, experiment and delta. Raises RatchetError `not-comparable` like `comparable`."""
+    """A table of baseline, experiment and delta. Raises RatchetError `not-comparable` like `comparable`."""
     why = comparable(baseline, experiment)
     database = database_of(baseline)
     add_figures(database, *(() if why else (database, Database(experiment))))
@@ -184,7 +184,7 @@ def report(baseline: Capture, experiment: Capture) -> tuple[Table, ...]:
 
 
 def add_figures(database: Database, *of: Database) -> None:
-    """Adds the figures of captures to `database`; a capture in which nothing ran has none."""
+    """Adds the figures of captures to `database`; a capture in which nothing ran has no figures."""
     rows: list[Row] = []
     for place, each in enumerate(of):
         rows += [(place, *row, *peak_of(each.capture)) for row in each.rows(_FIGURES)]

@@ -20,12 +20,12 @@ from harness.workbench.profiles.spans import LEAST, Spans, Values, meet, merge, 
 from harness.workbench.profiles.views import VIEWS_SQL
 
 Row: TypeAlias = Sequence[Any]
-# Our choice: programs that are queued follow each other on a v6e within 1.4 to 1.7 us (one capture, 396 pairs of runs).
-# Such idle time is the device's own, not a wait for the host.
+# Our choice: on a v6e, queued programs follow each other within 1.4 to 1.7 us (one capture, 396 pairs of runs). So
+# shorter idle time is caused by the device, not by the host.
 _QUEUED_SECONDS = 2e-6
-# Columns with holes; numpy has no types for them.
+# numpy's module for columns with missing values; it has no types.
 _MASKED: Any = np.ma
-# The category of an operation of which the simulator had only the name.
+# The category of an operation if the simulator had only its name.
 _UNKNOWN = "unknown"
 # DuckDB's own memory, in addition to that of the records; a capture of a million events takes 60 MB of it.
 _MEMORY = "512MiB"
@@ -35,10 +35,10 @@ _COLUMN = re.compile(r"^ *(\w+) (\w+)(\*?) +(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class TableOf:
-    """A table, by a text: its name and a sentence on its rows, then a line for each column: name, type, meaning.
+    """A table described by a text: first its name and a sentence on its rows, then each column's name, type, meaning.
 
-    The type of a derived column ends with `*`. `rows` makes the rows of a table that is only made when a query names
-    it, because its rows need XProf's tools or a second reading of the file.
+    The type of a derived column ends with `*`. A table with `rows` is made only when a query names it, because its
+    rows need XProf's tools or a second reading of the file.
     """
 
     text: str
@@ -66,14 +66,14 @@ class TableOf:
 
 
 def made_on_demand(text: str) -> "Callable[[Callable[[Database], Iterable[Row]]], TableOf]":
-    """A decorator that turns a function that makes rows into the table of ON_DEMAND that `text` describes."""
+    """A decorator: the function makes the rows of a table, which `text` describes and ON_DEMAND lists."""
     return partial(TableOf, text)
 
 
 _SPAN = """
-    start_seconds DOUBLE   when it began, from the capture's first event
-    seconds DOUBLE         how long it lasted
-    end_seconds DOUBLE     when it ended
+    start_seconds DOUBLE   its start, from the capture's first event
+    seconds DOUBLE         its length
+    end_seconds DOUBLE     its end
 """
 RECORDED = (
     TableOf("""devices: a core, GPU or CPU on which something ran
@@ -82,11 +82,11 @@ RECORDED = (
     host VARCHAR           its host
     platform VARCHAR       tpu, gpu or cpu
     kind VARCHAR           its kind, as the capture names it: `TPU v6 lite`
-    label VARCHAR*         its name, with the host's in front where there are several
-    is_main BOOLEAN*       whether analyses use it: it ran operations and is no SparseCore (a CPU: if nothing else ran)
-    is_sparse_core BOOLEAN* whether it is a SparseCore, which works in parallel to its chip's TensorCore
-    peak_flops_per_second DOUBLE  as the capture says
-    hbm_bytes_per_second DOUBLE   as the capture says
+    label VARCHAR*         its name, after its host's name if there are several hosts
+    is_main BOOLEAN*       true if analyses use it: it ran operations and is no SparseCore (a CPU: if nothing else ran)
+    is_sparse_core BOOLEAN* true for a SparseCore, which works parallel to its chip's TensorCore
+    peak_flops_per_second DOUBLE  as the capture states
+    hbm_bytes_per_second DOUBLE   as the capture states
     """),
     TableOf("""operations: an HLO operation of one program, however often it ran
     operation INTEGER      its number here
@@ -96,9 +96,9 @@ RECORDED = (
     category VARCHAR       XProf's hlo_category
     framework_name VARCHAR the tf_op: `jit(f)/jvp(g)/dot_general:`
     source VARCHAR         `file:line`
-    flops DOUBLE           of one run, by XLA's count; NULL for loops, conditions and calls, and if not known
+    flops DOUBLE           of one run, by XLA's count; NULL for loops, conditions and calls, and if unknown
     bytes_accessed DOUBLE  of one run, in any memory; NULL as for flops
-    hbm_bytes DOUBLE       the part of bytes_accessed in HBM; all of them if the capture does not say which memory
+    hbm_bytes DOUBLE       the part of bytes_accessed in HBM; all of them if the capture does not tell memories apart
     class VARCHAR*         matmul, attention, communication, memory transfer ... (docs/PROTOCOL.md, section 6)
     kind VARCHAR*          the category; if there is none, derived from text and name
     half VARCHAR*          start or done of an asynchronous operation, else empty
@@ -113,13 +113,13 @@ RECORDED = (
     experts VARCHAR*       GMM or TGMM of a mixture of experts, else NULL
     result_bytes DOUBLE*   bytes of its result in memory, if its HLO states them
     """),
-    TableOf(f"""executions: one run of an operation on one device, by start; nested runs after the run around them
+    TableOf(f"""executions: one run of an operation on one device; sorted by start, outer before nested runs
     execution INTEGER      its number here
     device INTEGER         of devices
     operation INTEGER      of operations
-    line VARCHAR           serial (the operations' own line), or asynchronous (in parallel to it){_SPAN}
+    line VARCHAR           serial (the operations' own line), or asynchronous (a parallel line){_SPAN}
     self_seconds DOUBLE*   without the operations nested in it
-    is_work BOOLEAN*       whether its time counts as work; false for a loop, condition or call with nested operations
+    is_work BOOLEAN*       true if its time counts as work; false for a loop, condition or call with nested operations
     run INTEGER*           the run of a module in which it began, NULL if in none
     step INTEGER*          the step in which it began, NULL if in none
     """),
@@ -127,49 +127,49 @@ RECORDED = (
     run INTEGER            its number here
     device INTEGER         of devices
     module VARCHAR         `jit_f(4)`{_SPAN}
-    is_recorded BOOLEAN*   whether the capture has its operations: the line of operations may end before the runs do
+    is_recorded BOOLEAN*   true if the capture has its operations: the line of operations may end before the runs do
     """),
-    TableOf(f"""steps: a step of a device as marked; if none is marked, a run of its longest module
+    TableOf(f"""steps: a marked step of a device; if no step is marked, a run of its longest module
     step INTEGER           its number here
     device INTEGER         of devices
     number INTEGER*        its number among the device's steps, from 0
     name VARCHAR           as marked{_SPAN}
-    what VARCHAR*          what a step is here
-    is_recorded BOOLEAN*   whether the capture has its operations
+    what VARCHAR*          the meaning of a step in this capture
+    is_recorded BOOLEAN*   true if the capture has its operations
     """),
-    TableOf(f"""host: what a thread of a host did, including the annotations of a program
-    name VARCHAR           what it did
+    TableOf(f"""host: an event on a thread of a host, including the annotations of a program
+    name VARCHAR           its name
     thread VARCHAR         the thread{_SPAN}
     step INTEGER           the number of a step's annotation, NULL for anything else
     """),
     TableOf(f"""waits: a wait of a device's runtime between the start of a program and its first operation
     device INTEGER         of devices
-    name VARCHAR           barrier-cores (for the program's other chips), dependency-wait (for what it needs){_SPAN}
-    module VARCHAR*        the program, NULL if it begins in no run
+    name VARCHAR           barrier-cores (for the program's other chips), dependency-wait (for its dependencies){_SPAN}
+    module VARCHAR*        the program, NULL if the wait begins in no run
     """),
-    TableOf("""busy: a span of time in which a device was at work without a break
+    TableOf("""busy: a span of time in which a device worked without a break
     device INTEGER         of devices
-    of VARCHAR*            everything, own (without collectives), kernels (custom calls)
-    start_seconds DOUBLE*  when it began
-    end_seconds DOUBLE*    when it ended
+    of VARCHAR*            the work: everything, own (without collectives), kernels (custom calls)
+    start_seconds DOUBLE*  its start
+    end_seconds DOUBLE*    its end
     """),
     TableOf("""gaps: idle time of a device before, between or after operations, without waits for other chips (`waits`)
     device INTEGER         of devices
     position VARCHAR*      before, between or after
-    start_seconds DOUBLE*  when it began, from the capture's first event
-    seconds DOUBLE*        how long it lasted
-    end_seconds DOUBLE*    when it ended
+    start_seconds DOUBLE*  its start, from the capture's first event
+    seconds DOUBLE*        its length
+    end_seconds DOUBLE*    its end
     before VARCHAR*        the operation that ended before it
     after VARCHAR*         the operation that began after it
     place VARCHAR*         `inside jit_f(4)`, between runs, or unknown
     """),
-    TableOf("""spans: a time in which a device ran modules one after the other; without modules, all of its time
+    TableOf("""spans: a time in which a device ran modules in direct succession; without modules, all of its time
     device INTEGER         of devices
-    start_seconds DOUBLE*  when the first began
-    end_seconds DOUBLE*    when the last ended; the next began more than 2 us later
+    start_seconds DOUBLE*  start of the first module
+    end_seconds DOUBLE*    end of the last module; the next module begins more than 2 us later
     """),
 )
-# Tables that are made when a query names them, by the module with the function `NAME_table`.
+# Tables that are made when a query names them, by the Python module with their functions `NAME_table`.
 _MADE_BY = {
     "hotspots": "scopes",
     "inside": "insides kernel_transfers lanes",
@@ -190,7 +190,7 @@ def on_demand(name: str) -> TableOf:
 
 @dataclass(slots=True)
 class Database:
-    """The tables of one capture; those of ON_DEMAND are made when a query first names them."""
+    """The tables of one capture; the tables of ON_DEMAND are made when a query first names them."""
 
     capture: Capture
     connection: "duckdb.DuckDBPyConnection" = field(init=False)
@@ -198,7 +198,7 @@ class Database:
     _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        # One processor, no file to spill to, nothing that is loaded from elsewhere.
+        # One processor, no file for spilled data, and no extensions from elsewhere.
         config = {"threads": "1", "memory_limit": _MEMORY, "temp_directory": "", "autoload_known_extensions": "false"}
         self.connection = duckdb.connect(":memory:", config={**config, "autoinstall_known_extensions": "false"})
         loaded = _Loaded(self.capture)
@@ -216,14 +216,14 @@ class Database:
                 self.add(table.name, table.kinds, table.rows(self))
 
     def add(self, name: str, kinds: str, rows: Iterable[Row]) -> None:
-        """Creates the table `name` with these rows, replacing a table of that name.
+        """Creates the table `name` with these rows, replacing an older table of this name.
 
-        `kinds` are its columns as in SQL: `name TYPE, name TYPE`.
+        `kinds` declares its columns as in SQL: `name TYPE, name TYPE`.
         """
         self._fill(name, kinds, [_objects(column) for column in zip(*rows, strict=True)])
 
     def rows(self, query: str, **parameters: Cell) -> list[tuple[Any, ...]]:
-        """Rows of a query; of the `parameters`, the query gets those that it names."""
+        """The rows of a query. Only `parameters` that the query names are passed on to it."""
         return [tuple(map(_plain, row)) for row in self.find(query, parameters).fetchall()]
 
     def find(self, query: str, parameters: Mapping[str, Cell]) -> "duckdb.DuckDBPyConnection":
@@ -265,7 +265,7 @@ class _Loaded:
         self.capture = capture
         self.numbers: dict[Operation, int] = {}
         self.rows_of: dict[str, list[Row]] = {table.name: [] for table in RECORDED}
-        # Columns of the tables that may have a row for each event, in a piece for each device.
+        # Columns of the largest tables, which may have a row for each event; one piece for each device.
         self.pieces: dict[str, list[list[Values]]] = {"executions": [], "busy": [], "gaps": []}
         main = {id(device) for device in op_times.devices(capture)}
         labelled = op_times.devices(capture) or capture.devices
@@ -281,7 +281,7 @@ class _Loaded:
         ]
 
     def columns(self, table: str) -> list[Values]:
-        """The columns of a table in its order, empty without rows."""
+        """The columns of a table in their order; empty if the table has no rows."""
         if table in self.pieces:
             kept = [_MASKED.concatenate(column) for column in zip(*self.pieces.pop(table), strict=True)]
             return [np.arange(len(kept[0])), *kept] if table == "executions" and kept else kept
@@ -336,9 +336,9 @@ class _Loaded:
             self._idle(number, device, serial, np.flatnonzero(is_work), missing)
 
     def _idle(self, number: int, device: Device, serial: "_Ran", at: Values, missing: Spans) -> None:
-        """Adds the gaps and spans of a device; `at` are the executions that do work.
+        """Adds the gaps and spans of a device; `at` has the indices of the executions that do work.
 
-        No time in `missing`, of which the capture lacks the operations, is in a gap or a span.
+        Gaps and spans leave out the time in `missing`, for which the capture lacks the operations.
         """
         starts, ends = serial.starts[at], serial.ends[at]
         names = _objects([operation.name for operation in device.operations])[serial.numbers[at]]
@@ -346,14 +346,15 @@ class _Loaded:
         first, last = float(starts[0]), float(ends.max())
         begin, end = min([first, *(period.start for period in shown)]), max([last, *(period.end for period in shown)])
         so_far = np.maximum.accumulate(ends)
-        # The operation that ends last so far, or the first of several that end together.
+        # For each operation, the latest end so far belongs to this one; of equal ends, to the first.
         latest = np.maximum.accumulate(np.where(np.r_[True, ends[1:] > so_far[:-1]], np.arange(len(at)), 0))
         runs = np.array([(run.start, run.end) for run in device.modules] or [(first, last)])
         opens, closes, _ = without(merge(runs[:, 0], runs[:, 1], _QUEUED_SECONDS), missing)
         self.rows_of["spans"] += [(number, *times) for times in np.stack((opens, closes), 1).tolist()]
         barriers = [(wait.start, wait.end) for wait in device.waits if wait.name == BARRIER]
         uncounted = spans([*zip(*missing, strict=True), *barriers])
-        # A gap lies before the first operation, after the last, and where one begins after all earlier ones ended.
+        # Gaps are before the first operation, after the last, and wherever all earlier operations ended before the next
+        # began.
         holes = np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1
         none = _objects([None])
         gaps = [("between", so_far[holes - 1], starts[holes], names[latest[holes - 1]], names[holes])]
@@ -391,15 +392,15 @@ class _Ran:
         return len(self.numbers)
 
     def of(self, device: Device, is_meant: Callable[[Operation], bool]) -> Values:
-        """A mask of the executions for whose operation `is_meant` is true."""
+        """A mask of the executions: True if `is_meant` is true for the execution's operation."""
         chosen: Values = np.array([is_meant(operation) for operation in device.operations], bool)[self.numbers]
         return chosen
 
 
 def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
-    """The number of the period in which each execution begins, counted from `first`; masked if it begins in none.
+    """For each of `starts`, the number of the period that contains it (from `first` on), or masked if none does.
 
-    `starts` are in order.
+    `starts` are in ascending order.
     """
     numbers: Values = _MASKED.masked_all(len(starts), int)
     for number, period in enumerate(periods, first):
@@ -409,9 +410,9 @@ def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
 
 
 def _unrecorded(device: Device, serial: _Ran) -> Spans:
-    """The times of runs without an operation, of modules that show operations in other runs.
+    """The times of runs without operations, if other runs of the same module have operations.
 
-    If such runs follow the last operation, all time after it is counted: the run of that operation is cut off as well.
+    If such a run follows the last operation, all time after this operation counts, because its run is cut off as well.
     """
     latest = np.maximum.accumulate(serial.ends)
     counts = np.searchsorted(serial.starts, [run.end for run in device.modules])
@@ -425,14 +426,14 @@ def _unrecorded(device: Device, serial: _Ran) -> Spans:
 
 
 def _places(device: Device, moments: Values) -> Values:
-    """A text for each moment: `inside jit_f` (of several modules, the last to begin), `between runs` or `unknown`."""
+    """A text for each moment: `inside jit_f` (if runs overlap, the last to begin), `between runs` or `unknown`."""
     if not device.modules:
         return np.full(len(moments), "unknown", object)
     ordered = sorted(device.modules, key=lambda run: run.start)
     starts, ends = (np.array([getattr(run, name) for run in ordered]) for name in ("start", "end"))
     latest = np.maximum.accumulate(ends)
     at = np.searchsorted(starts, moments, "right") - 1
-    # If runs overlap, one that began earlier may still be running.
+    # If runs overlap, a run that began earlier may still be in progress.
     for place in np.flatnonzero((at >= 0) & (ends[at] < moments) & (latest[at] >= moments)):
         while ends[at[place]] < moments[place]:
             at[place] -= 1
@@ -441,7 +442,7 @@ def _places(device: Device, moments: Values) -> Values:
     return places
 
 
-# The columns of `operations` in their order: facts of the record, then what its classes say.
+# The columns of `operations` in their order: facts of the record, its costs, then values derived by `classes`.
 _FACTS = attrgetter("name", "module", "text", "category", "framework_name", "source")
 _COSTS = attrgetter("flops", "bytes_accessed", "hbm_bytes_at_most")
 _CLASSES: tuple[Callable[[Operation], Cell], ...] = (

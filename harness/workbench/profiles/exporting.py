@@ -1,4 +1,4 @@
-"""A whole capture in the JSON trace-event format, for ui.perfetto.dev: every plane a process, every line a thread."""
+"""A whole capture in the JSON trace-event format, for ui.perfetto.dev: planes are processes, and lines are threads."""
 
 import gzip
 import math
@@ -18,17 +18,17 @@ from harness.workbench.profiles.reading import spaces
 from harness.workbench.tables import table
 from harness.workbench.traces import perfetto
 
-# Where jax's own trace.json.gz is cut off (protocol, section 6); nothing is cut here.
+# jax's own trace.json.gz stops at this number of events (protocol, section 6); the export has all events.
 _CUT_AT = 1_000_000
 _PICOSECONDS = 1000  # in a nanosecond
-# Devices stand above the host in the viewer.
+# In the viewer, devices come before the host.
 _DEVICE = re.compile(r"/device:")
 
 
 def export(capture: Capture, path: Path) -> tuple[Table, ...]:
-    """Writes the trace of `capture` to `path` (gzip), and returns a table of its contents.
+    """A table of the contents of the trace of `capture`, which is written to `path` (gzip).
 
-    Raises RatchetError `bad-profile`, `no-space`, `read-only` or `io`; `path` is then unchanged.
+    If it raises RatchetError `bad-profile`, `no-space`, `read-only` or `io`, `path` is unchanged.
     """
     count: Counter[str] = Counter()
     about = {"source": origin(capture), "run": capture.name, "hosts": len(capture.paths)}
@@ -37,14 +37,14 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
         gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0, compresslevel=6) as packed,
     ):
         packed.writelines(perfetto.document(about, _events(capture, count)))
-    notes = ["Open it at https://ui.perfetto.dev (`Open trace file`): the file stays on your machine."]
+    notes = ["Open the file at https://ui.perfetto.dev (`Open trace file`); it stays on your machine."]
     if count["events"] > _CUT_AT:
-        notes.append(f"All events are in it; the profiler's own trace.json.gz stops at {_CUT_AT:,}.")
+        notes.append(f"The file has all events; the profiler's own trace.json.gz stops at {_CUT_AT:,}.")
     if count["timeless"]:
         notes.append(f"Left out: {quantity(count['timeless'], 'event')} without a place in time (sums).")
     if len(capture.paths) > 1:
         notes.append(
-            "Each host has its own clock: events that lie side by side need not have happened at the same time."
+            "Each host has its own clock, so events of different hosts at the same position may differ in time."
         )
     columns = "file!;events:count;processes=planes:count;threads=lines:count;bytes=size"
     row = (str(path), count["events"], count["processes"], count["threads"], path.stat().st_size)
@@ -80,8 +80,8 @@ def _plane(plane: Plane, host: str, zero: int, count: Counter[str]) -> Iterator[
 def lanes(events: Sequence[Event]) -> list[list[int]]:
     """Indices of the events that have a place in time, in as few lists as possible; no two events of a list cross.
 
-    An event may lie within another of its list. A viewer nests a thread's slices and cannot draw slices that cross, as
-    asynchronous ones do.
+    Events of a list may be nested. A viewer nests the slices of a thread, but cannot draw slices that cross, such as
+    those of asynchronous events.
     """
     numbers, starts, ends = array("q"), array("q"), array("q")
     zero = _nanoseconds(events[0].start_ps) if events else 0
@@ -117,7 +117,7 @@ def _slice(event: Event, where: Mapping[str, int], zero: int) -> dict[str, objec
 
 
 def _plain(stats: Mapping[str, Value]) -> Iterator[tuple[str, str | int | float]]:
-    """The statistics except bytes; numbers that JSON cannot express become words."""
+    """The statistics except bytes; numbers that JSON cannot express become text."""
     for name, value in stats.items():
         if not isinstance(value, bytes):
             # NaN, infinity, and integers that a viewer in a browser would round.
@@ -126,7 +126,7 @@ def _plain(stats: Mapping[str, Value]) -> Iterator[tuple[str, str | int | float]
 
 
 def _nanoseconds(picoseconds: int) -> int:
-    # In integers, because a float cannot tell picoseconds since 1970 apart.
+    # Integers, because a float is too inexact for picoseconds since 1970.
     return (picoseconds + _PICOSECONDS // 2) // _PICOSECONDS
 
 

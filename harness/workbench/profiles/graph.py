@@ -1,4 +1,4 @@
-"""Producers and consumers of an operation of a capture, as a table or as DOT."""
+"""Producers and consumers of an operation in a capture, as a table or as DOT."""
 
 import difflib
 import json
@@ -19,7 +19,7 @@ from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.reading import hlo_protos, sources
 from harness.workbench.tables import columns
 
-# The most nodes that a person can look at; the nearest are kept.
+# The largest number of nodes that a person can read; the nearest nodes are kept.
 _MOST = 200
 _COLUMNS = columns(
     "distance=away;instruction;opcode;shape;takes;mean_seconds=self time;count=runs;framework_name=tf_op;source"
@@ -30,7 +30,7 @@ _COLUMNS = columns(
 class Node:
     """One instruction, `distance` away from the chosen operation: below 0 a producer, above 0 a consumer.
 
-    `instruction` is None for an operand of which the capture has only the name.
+    `instruction` is None if the capture has only the name of an operand.
     """
 
     name: str
@@ -45,10 +45,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
-    """The operation `name` of `module` and the instructions around it, by distance; `left_out` more are not kept.
+    """The operation `name` of `module` and the instructions around it, by distance.
 
-    `took` are the module's rows of the view `times`, by operation. If `is_whole`, the capture has the module's proto;
-    otherwise only the operations that ran are known.
+    `left_out` is the number of instructions that are too far away. `took` has the module's rows of the view `times`, by
+    operation. If `is_whole` is True, the capture has the module's proto; otherwise only the operations that ran are
+    known.
     """
 
     module: str
@@ -61,9 +62,9 @@ class Neighbourhood:
 
 
 def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str | None = None) -> Neighbourhood:
-    """Instructions up to `depth` away from `operation` (`fusion.3` or `%fusion.3`).
+    """The instructions up to `depth` away from `operation` (`fusion.3` or `%fusion.3`).
 
-    If several modules have an operation of that name and `module` is None, the module in which it took longest is used.
+    If `module` is None, the operation of this name that took longest is used.
     Raises RatchetError `no-hlo`, `unknown-op`, UsageError `unknown-module`.
     """
     name = operation.strip().removeprefix("%")
@@ -71,7 +72,7 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
     if not graphs:
         raise RatchetError(
             "no-hlo",
-            f"{capture.name} holds no HLO: neither modules (enable_hlo_proto) nor operations with their text (a TPU's)",
+            f"{capture.name} contains no HLO: neither modules (enable_hlo_proto) nor a TPU's operations with HLO text",
         )
     if module is not None:
         graphs = {title: graph for title, graph in graphs.items() if module in (title, title.split("(")[0])}
@@ -97,14 +98,14 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
 def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
     """One row for each instruction, producers first."""
     notes = [
-        "away: the distance from the operation, below 0 for producers, above 0 for consumers. Self time is of one run; "
-        "- marks instructions that did not run on their own."
+        "away: the distance from the operation, below 0 for producers, above 0 for consumers. Self time is that of one "
+        "run; - marks instructions that did not run on their own."
     ]
     if around.other_modules:
         notes.append(f"Other modules with an operation of this name: {', '.join(around.other_modules)} (--module).")
     if not around.is_whole:
         notes.append(
-            "The capture has no HLO module: shown are only operations that ran, and the names of their operands."
+            "The capture has no HLO module, so only operations that ran are shown, and the names of their operands."
         )
     if around.left_out:
         notes.append(f"Left out: {quantity(around.left_out, 'instruction')} farther away.")
@@ -147,7 +148,7 @@ def _row(node: Node, around: Neighbourhood) -> tuple[str | int | float | None, .
 
 
 def graphs_of(capture: Capture) -> tuple[dict[str, Graph], bool]:
-    """The modules of the capture as graphs, and True if they come from protos: otherwise only operations that ran."""
+    """The modules as graphs, and True if they come from protos; if not, they have only operations that ran."""
     protos = hlo_protos(sources(capture))
     if protos:
         return {name: Graph(proto.module(data, name)) for name, data in protos.items()}, True
@@ -160,18 +161,18 @@ def graphs_of(capture: Capture) -> tuple[dict[str, Graph], bool]:
 
 
 def running_instruction(graph: Graph, name: str) -> Instruction | None:
-    """The instruction of that name in a computation that runs by itself; None if there is none."""
+    """The instruction `name` in a computation that runs by itself; None if there is none."""
     return next((graph.instructions[run, name] for run in graph.runs if (run, name) in graph.instructions), None)
 
 
 def _place(graph: Graph, name: str) -> str | None:
-    """The computation with the instruction, preferably one that runs by itself; None if there is none."""
+    """The computation with the instruction `name`, preferably one that runs by itself; None if there is none."""
     places = [computation for computation, instruction in graph.instructions if instruction == name]
     return min(places, key=lambda place: place not in graph.runs, default=None)
 
 
 def _around(graph: Graph, computation: str, name: str, depth: int) -> list[Node]:
-    """The nodes around `name`, nearest first, each once."""
+    """The nodes around `name`, the nearest first, without repetitions."""
     nodes = {name: Node(name=name, distance=0, instruction=graph.instructions[computation, name])}
     for way in (-1, 1):
         edge = [name]

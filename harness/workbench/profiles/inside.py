@@ -1,4 +1,4 @@
-"""The inside of kernels in a capture: cycles of a simulated run by cause, or rows that the device recorded."""
+"""The time inside kernels of a capture: cycles of a simulated run by cause, or rows that the device recorded."""
 
 from collections.abc import Iterable, Iterator
 
@@ -26,12 +26,12 @@ def _cores(database: Database) -> Iterator[tuple[str, Plane]]:
 
 @made_on_demand("""insides: a part of the time inside the kernels of a device
     device VARCHAR         its name
-    part VARCHAR           what the simulator counted, or the row that the device recorded
+    part VARCHAR           a cause counted by the simulator, or a row recorded by the device
     amount DOUBLE          cycles, or seconds
     is_simulated BOOLEAN   true for cycles, false for seconds
 """)
 def insides_table(database: Database) -> Iterator[Row]:
-    """The parts of each core's simulated cycles; if it has none, the rows recorded next to its operations."""
+    """The parts of each core's simulated cycles; if there are none, the rows recorded next to its operations."""
     for name, plane in _cores(database):
         parts = _cycles(plane, CYCLES)
         amounts = parts.items() if parts else _recorded_parts(plane)
@@ -41,7 +41,7 @@ def insides_table(database: Database) -> Iterator[Row]:
 @made_on_demand("""kernel_transfers: the transfers of one simulated core
     device VARCHAR         its name
     flight_cycles BIGINT   cycles with a transfer in flight
-    waited_cycles BIGINT   the part of them in which the core waits for a transfer
+    waited_cycles BIGINT   those cycles in which the core also waits for a transfer
     cycles BIGINT          cycles of the run
 """)
 def kernel_transfers_table(database: Database) -> Iterator[Row]:
@@ -52,13 +52,13 @@ def kernel_transfers_table(database: Database) -> Iterator[Row]:
             yield name, moved["in flight"], moved["waited for"], sum(parts.values())
 
 
-@made_on_demand("""lanes: something on a lane of a simulated core: a unit, transfers, waits, grid steps
-    device VARCHAR         its name
+@made_on_demand("""lanes: an event on a lane of a simulated core; lanes are units, transfers, waits and grid steps
+    device VARCHAR         the core's name
     lane VARCHAR           `MXU`, `DMA in`, `waits`, `steps`, `link to 1` ...
-    name VARCHAR           what it is
-    start_seconds DOUBLE   when it began
-    seconds DOUBLE         how long it lasted
-    bytes DOUBLE           moved by a transfer in HBM, or over a link to another chip
+    name VARCHAR           the event's name
+    start_seconds DOUBLE   its start
+    seconds DOUBLE         its length
+    bytes DOUBLE           bytes that a transfer moves in HBM, or over a link to another chip
 """)
 def lanes_table(database: Database) -> Iterator[Row]:
     """The lanes that the simulator drew next to the operations of each device."""
@@ -82,8 +82,8 @@ BESIDE = Analysis(
             else 'exposed, but short' end
         from kernel_transfers order by device""",
     notes=(
-        "Beside compute: of the cycles with a transfer in flight, the share in which the core does not wait for a "
-        "transfer. Of the run: of all cycles of the simulated run.",
+        "Beside compute: the share of the cycles with a transfer in flight in which the core does not wait for a "
+        "transfer. Of the run: cycles in flight as a share of the simulated run.",
     ),
     is_optional=True,
 )
@@ -110,9 +110,9 @@ INSIDE = Analysis(
             case when share < {EXCELLENT} then 'excellent' when share > {RED_FLAG} then 'red flag' else 'fair' end end
         from every join wholes using (device) where whole > 0 order by place""",
     notes=("{note}",),
-    empty="the capture shows nothing inside its kernels: a TPU records it only with LIBTPU_INIT_ARGS="
+    empty="the capture shows nothing inside its kernels: a TPU records their inside only with LIBTPU_INIT_ARGS="
     "--xla_xprof_enable_custom_call_tracing=true and in the mode TRACE_COMPUTE (`ratchet.sh profile --mode "
-    "TRACE_COMPUTE`); for an attempt, `ratchet.sh timeline N` writes a simulated capture that shows it",
+    "TRACE_COMPUTE`); for an attempt, `ratchet.sh timeline N` writes a simulated capture with their inside",
 )
 
 
@@ -122,7 +122,7 @@ def inside_tables(capture: Capture) -> tuple[Table, ...]:
     is_simulated = database.rows("select bool_or(is_simulated) from insides")[0][0]
     amount = "cycles:count" if is_simulated else "seconds=time"
     note = (
-        "Cycles of the whole simulated run; bubbles are those in which nothing is issued. By source line: "
+        "Cycles of the whole simulated run; bubbles are cycles in which nothing is issued. By source line: "
         "`ratchet.sh lines N`; over time: `ratchet.sh timeline N`."
         if is_simulated
         else "Rows that the device recorded next to its operations; only their time inside custom calls counts."
@@ -131,15 +131,15 @@ def inside_tables(capture: Capture) -> tuple[Table, ...]:
 
 
 def _cycles(plane: Plane, kind: str) -> dict[str, int]:
-    """Simulated cycles of a core by cause; empty if the core was measured, or an older version wrote it."""
+    """Simulated cycles of a core by cause; empty if the capture is measured, or written by an older version."""
     runs = (event for line in plane.lines if line.name == MODULES_LINE for event in line.events)
     stats = (stat for event in runs for stat in event.stats.items())
     return {name.removeprefix(kind): value for name, value in stats if name.startswith(kind) and isinstance(value, int)}
 
 
 def _recorded_parts(plane: Plane) -> Iterator[tuple[str, float]]:
-    """Seconds inside custom calls: the seconds of each recorded row, those without any row, and the total."""
-    # Times since 1970 in seconds would lose their nanoseconds.
+    """Seconds inside custom calls: of each recorded row, outside all rows, and in total."""
+    # As seconds since 1970, times would lose their nanoseconds.
     zero = min((event.start_ps for line in plane.lines for event in line.events), default=0)
     kernels = _covered_spans(
         (event for line in plane.lines if line.name == OPS_LINE for event in line.events if _is_kernel(event)), zero

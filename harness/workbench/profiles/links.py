@@ -1,4 +1,4 @@
-"""Addresses of XProf's pages on a capture, by its run in the server's log directory and by its folder."""
+"""Addresses of XProf's pages on a capture: by the run's name in the server's log directory, and by the run's folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from harness.workbench.profiles.places import CaptureFiles, host_name
 from harness.workbench.profiles.remote import LOCAL, ROUTE, Remote, query, root
 from harness.workbench.tables import columns, table
 
-# The pages of xprof 2.24, the most useful first; the last nine are empty unless a capture has the data that they read.
+# The pages of xprof 2.24, the most useful first. The last nine are empty if a capture lacks the data that they need.
 TOOLS = (
     ("overview_page", "overview"),
     ("trace_viewer@", "trace viewer"),
@@ -36,9 +36,9 @@ _COLUMNS = columns("tool=page;finds_by=found by;url=address")
 def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
     """The address of each page for the capture at `place` on the server at `server`.
 
-    The trace viewer and the overview are also found by `session_path`, the run's folder, and all runs next to it by
-    `run_path`: any server on a machine with these folders finds them, whatever its log directory. Raises UsageError
-    `usage` if `server` is not an address.
+    Addresses with `session_path` (the run's folder) or `run_path` (the folder of all runs) do not depend on the
+    server's log directory: any server on a machine with these folders finds them. Raises UsageError `usage` if `server`
+    is not an address.
     """
     base = root(server)
     first = place.paths[0]
@@ -53,13 +53,13 @@ def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
         rows.append(("overview", "session_path", page(base, "overview_page", name, host, at)))
         rows.append(("all runs", "run_path", f"{base}/?{query({'run_path': above})}"))
     notes = [
-        "Pages from `input pipeline` on need data that not every capture has: steps, hardware counters, several hosts.",
+        "Pages from `input pipeline` on need data that some captures lack: steps, hardware counters, several hosts.",
         f"Addresses found by `run` work only if the server serves the log directory {place.log_directory}: ratchet.sh "
         f"serve {place.log_directory}"
         if not isinstance(first, Remote)
         else f"Addresses found by `run` work, because {base} lists the run.",
-        "HLO op stats and the roofline page draw with a library from the web; `xprof ops` and `xprof roofline` "
-        "print the same without it.",
+        "The pages HLO op stats and roofline load a library from the web; `xprof ops` and `xprof roofline` print the "
+        "same tables without the web.",
     ]
     return (table("links", f"{place.name} in XProf's pages", "static", _COLUMNS, rows, notes),)
 
@@ -79,7 +79,7 @@ def run_name(place: CaptureFiles, log_directory: Path | None = None) -> str:
 
 
 def plain(tables: Sequence[Table]) -> str:
-    """The full addresses, one a line, so that they can be copied."""
+    """The full addresses, one on each line, so that people can copy them."""
     lines = []
     for listed in tables:
         width = max(len(f"{tool}, by {by}") for tool, by, _ in listed.rows)

@@ -27,22 +27,22 @@ _NO_MODULES = (
     "the capture carries no HLO module with a buffer assignment (the /host:metadata plane): it was taken with "
     "enable_hlo_proto=False, or the program was compiled earlier in another process"
 )
-# From the published analysis: more padding than this is worth a look.
+# From the published analysis: more padding than this deserves attention.
 _PADDING_BYTES = 500 * (1 << 20)
-# Shares of the schedule: a temporary that lives for the smaller one counts as kept long; one that lives for the larger
-# one, and has at least this size, as critical.
+# A temporary that lives for the share _LONG of the schedule counts as kept long. It is critical if it lives for the
+# share _VERY_LONG and has at least _LARGE_BYTES.
 _LONG, _VERY_LONG, _LARGE_BYTES = 0.3, 0.8, 100 * (1 << 20)
 _SPIKES = 3
-# Our choices, because the published analysis states none. A step frees what it allocates, so growth by a tenth of the
-# memory is a leak or a cache. A moment with 1.5 times the usual level is worth a look. Free memory of which a third is
-# in pieces is hard to use.
+# Our choices, because the published analysis states no limits. A step frees what it allocates, so growth by a tenth of
+# the memory is a leak or a cache. A level 1.5 times the usual level deserves attention. Free memory is hard to use if
+# a third of it is in pieces.
 _GROWTH, _SPIKE, _FRAGMENTATION = 0.10, 1.5, 0.30
-# Our choice: a rise of less than this part of the forward half's maximum does not count as recomputation.
+# Our choice: only a rise of at least this part of the forward half's maximum counts as recomputation.
 _RISE = 0.05
 
 
 def _moments(value: str, group: str, table: str) -> str:
-    """The highest moment of each of `_MOMENTS` equal parts of a heap over time."""
+    """SQL for the moments of a heap over time: the highest in each of `_MOMENTS` equal parts."""
     return f"""
         numbered as (
             select *, {value} as level, {group} as grouped, count(*) over (partition by {group}) as many from {table}),
@@ -52,7 +52,7 @@ def _moments(value: str, group: str, table: str) -> str:
                 order by level desc, place) = 1)"""
 
 
-# The opcode that makes a buffer, read off the name of its instruction.
+# The opcode that makes a buffer, derived from its instruction's name.
 _OPCODE = """case group_name when 'Parameter' then 'parameter'
     else regexp_replace(name, '([.]?(clone|remat[0-9]*)|[.][0-9]+|[{][0-9,]*[}])+$', '') end"""
 
@@ -61,7 +61,7 @@ _planned = partial(Analysis, origin="static")
 
 
 def _roll_up(name: str, title: str, column: str, key: str) -> Analysis:
-    """Buffers alive at the planned peak, summed by `key`."""
+    """An analysis that sums the buffers alive at the planned peak by `key`."""
     return _planned(
         name=name,
         title=title,
@@ -75,7 +75,7 @@ def _roll_up(name: str, title: str, column: str, key: str) -> Analysis:
 
 
 _USED = "reserved_bytes + allocated_bytes"
-# If reserved is a pool that holds the others, their sum counts bytes twice.
+# If reserved is a pool that contains the allocated and free bytes, the sum of all three counts bytes twice.
 _WHOLE = f"case when actual_bytes != {_USED} then reserved_bytes else capacity_bytes end"
 _STATIC = "(select max(peak_bytes) from heaps where space = 'HBM')"
 _OVER_TIME = _moments(_USED, "memory", "memory_levels")
@@ -96,8 +96,8 @@ MEMORY = (
             "allocated alone leaves the workspace out.",
             "{counted}",
             "static bound: the compiler's peak of the largest module; published runs used 5 to 15 % less.",
-            "peak since start: the allocator's own figure, here without the workspace, as it is less than is in use."
-            "{apart:?}",
+            "peak since start: the allocator's own figure; it is less than the memory in use, so it leaves out the "
+            "workspace.{apart:?}",
         ),
         facts="select bool_or(lifetime_peak_bytes < actual_bytes) as apart from memories",
         more=lambda database, _: {"counted": _how_counted(database)},
@@ -114,7 +114,7 @@ MEMORY = (
         notes=(
             "`stack` (the programs' workspace) and `unused preallocated` are memory that no single allocation "
             "explains.",
-            "Smaller allocations left out (--top): {more}.",
+            "Number of smaller allocations left out (--top): {more}.",
         ),
         empty=_NO_EVENTS,
     ),
@@ -126,10 +126,7 @@ MEMORY = (
             with {_OVER_TIME} select name, at_seconds, level from moments join memories using (memory)
             order by memory, place""",
         more=lambda database, _: {"lines": _lines_over_time(database)},
-        notes=(
-            "{lines}",
-            "at: unknown, because the trace viewer of a server leaves the allocator's events out.{timeless:?}",
-        ),
+        notes=("{lines}", "at: unknown, because a server's trace viewer omits the allocator's events.{timeless:?}"),
         facts="select bool_and(at_seconds is null) as timeless from memory_levels",
         empty=_NO_EVENTS,
     ),
@@ -158,7 +155,7 @@ MEMORY_PLANNED = (
             select category, sum(bytes) as size, size / nullif(sum(size) over (), 0), count(*) from buffers
             where heap = $heap
             group by 1 order by size desc, min(rowid)""",
-        notes=("By group and name of the buffers; see harness/workbench/profiles/memory_rules.py.",),
+        notes=("Categories follow from a buffer's group and name; see harness/workbench/profiles/memory_rules.py.",),
     ),
     _planned(
         name="buffers",
@@ -170,7 +167,7 @@ MEMORY_PLANNED = (
             order by rowid""",
         rows="buffers",
         facts="select in_bytes(sum(bytes)) as together from (from answer offset $top)",
-        notes=("Smaller buffers left out (--top): {more}, together {together}.",),
+        notes=("Number of smaller buffers left out (--top): {more}, together {together}.",),
     ),
     _roll_up("by_opcode", "Alive at the planned peak, by opcode", "opcode", _OPCODE),
     _roll_up("by_op_name", "Alive at the planned peak, by operation", "operation", "op_name"),
@@ -183,7 +180,7 @@ MEMORY_PLANNED = (
                 coalesce(nullif(instruction, ''), '(start)')
             from moments order by place""",
         facts="select list(bytes order by rowid) as levels from answer",
-        notes=("From empty to peak: {levels:bars}; the highest moment of each part of the schedule is shown.",),
+        notes=("From empty to peak: {levels:bars}; each bar is the highest moment of a part of the schedule.",),
         empty="every buffer of {module} lives from start to end, so the heap does not change",
     ),
 )
@@ -202,15 +199,15 @@ def _lines_over_time(database: Database) -> list[str]:
     ]
 
 
-# What an allocator counts as reserved, and whether its figures show it, by what is in use at the peak.
+# Notes on the meaning of the allocator's figure `reserved`: a part of one memory, a pool, or unknown.
 _COUNTS = {
-    "parts": "actual = reserved + allocated: with the available bytes they are the parts of one memory, of which their "
-    "sum is the capacity. The published rule, reserved - available, has no meaning for such parts.",
-    "pool": "actual = reserved - available, the published rule: reserved, allocated and available together are more "
-    "than the chip has, so reserved is a pool that holds the others. Then used and capacity count bytes twice; `of "
-    "capacity` is then of reserved.",
-    "unknown": "actual is unknown: the capture does not show whether reserved holds the allocated and available bytes "
-    "(then reserved - available is in use, the published rule) or stands beside them (then reserved + allocated is).",
+    "parts": "actual = reserved + allocated: reserved, allocated and available are separate parts of the capacity. The "
+    "published rule, reserved - available, does not apply to separate parts.",
+    "pool": "actual = reserved - available, the published rule: reserved, allocated and available together exceed the "
+    "chip's memory, so reserved is a pool that contains the others. So used and capacity count bytes twice, and `of "
+    "capacity` means of reserved.",
+    "unknown": "actual is unknown, because the capture does not show the meaning of reserved. If reserved contains the "
+    "allocated and available bytes, reserved - available is in use (the published rule), else reserved + allocated.",
 }
 
 
@@ -234,8 +231,8 @@ _READING = f"""
             || ' times the median level; see what is alive at the peak' end,
         case when fragmentation >= {_FRAGMENTATION} then 'fragmented: ' || in_percent(fragmentation)
             || '; use fewer sizes, or donate buffers' end), ''), 'in order')"""
-# Activations in both halves of a training step; the first buffer of the backward pass separates the halves. The changes
-# `first` and `last` of `lives` are counted from 0, the places of `heap_levels` from 1, after the start.
+# Activations in both halves of a training step; the first buffer of the backward pass separates the halves. `first` and
+# `last` of `lives` count changes from 0, but `place` of `heap_levels` counts them from 1, because 0 is the start.
 _HALVES = """
     begins as (select min(first + 1) as at_ from lives where heap = $heap and is_backward),
     changed as (
@@ -258,10 +255,10 @@ _HALVES = """
             (select count(*) from ways w where w.half = r.half and rise > 0 and not was_up) as rises from risen r
             group by 1, 2)"""
 _LOGITS_HINT = (
-    "Logits and their gradients shrink with a chunked cross entropy (the loss in pieces of the sequence), "
-    "embeddings and their optimizer state with sharding over the vocabulary."
+    "A chunked cross entropy (the loss in pieces of the sequence) makes logits and their gradients smaller; sharding "
+    "over the vocabulary makes embeddings and their optimizer state smaller."
 )
-# Recomputed activations are alive again while they are used, one piece at a time.
+# Rematerialisation saves all but the largest activation, because recomputed activations are alive one at a time.
 _REMEDIES = f"""
     alive as (select * from buffers where heap = $heap),
     kept as (select * from alive where group_name = 'Temporary' and category != '{LOGITS}' and contains(op_name, 'jvp(')
@@ -272,7 +269,7 @@ _REMEDIES = f"""
         from alive where category = '{LOGITS}'
         union all
         select 2, 'rematerialisation', sum(bytes) - max(bytes), 'activations kept for the backward pass',
-            'jax.checkpoint around each layer: about one forward pass more'
+            'jax.checkpoint around each layer: costs about one more forward pass'
         from kept where not (select is_recomputed from heaps where heap = $heap)
         union all
         select 3, 'bfloat16 optimizer state', sum(bytes) / 2, 'float32 optimizer state',
@@ -312,14 +309,14 @@ DIAGNOSE = (
             select name, actual_bytes, actual_bytes / whole, allocated_bytes, planned,
                 actual_bytes / nullif(planned, 0), grown, spike, fragmentation, {_READING} from read order by memory""",
         notes=(
-            f"Growth counts from {_GROWTH:.0%} of the capacity on, a spike from {_SPIKE:g} times the median level, "
-            f"fragmentation (XProf's, at the peak) from {_FRAGMENTATION:.0%} on: our thresholds.",
+            f"Our thresholds: growth by {_GROWTH:.0%} of the capacity, a spike of {_SPIKE:g} times the median level, "
+            f"fragmentation (XProf's, at the peak) of {_FRAGMENTATION:.0%}.",
             "actual/static is 0.85 to 0.95 in the published runs.",
-            "grown meanwhile: allocated at the start of the last step minus allocated at the start of the first; over "
-            "the whole capture if it shows fewer than two steps, or no level before the first. The workspace is not "
-            "counted: it is reserved when a program is loaded, not in its steps.",
+            "grown meanwhile: growth of allocated memory from the start of the first step to that of the last; over "
+            "the whole capture if it shows fewer than two steps, or no level before the first step. The workspace is "
+            "not counted: it is reserved when a program is loaded.",
             "{counted}",
-            "The reading uses reserved + allocated where actual is unknown: a run may fail if its free memory is "
+            "If actual is unknown, the reading uses reserved + allocated, because a run may fail if its free memory is "
             "overestimated.{unsure:?}",
         ),
         facts="select bool_or(actual_bytes is null) as unsure from memories",
@@ -370,14 +367,14 @@ DIAGNOSE_PLANNED = (
             from lives l join heaps using (heap) where heap = $heap and part >= {_LONG} order by bytes desc, l.rowid
             limit $top""",
         notes=(
-            "lives for: share of the schedule's length. If gathered weights of all layers are listed, gather them one "
-            "layer at a time. jax.checkpoint (rematerialisation) shortens the life of activations.",
+            "lives for: share of the schedule. If gathered weights of all layers are listed, gather them one layer at "
+            "a time. jax.checkpoint (rematerialisation) shortens the life of activations.",
         ),
         empty="no temporary buffer of {module} lives for 30 % of its schedule",
     ),
     _planned(
         name="alike",
-        title="Buffers of one shape alive together",
+        title="Buffers of the same shape alive at once",
         columns="shape;count;bytes=together",
         query="""
             select shape, count(*), sum(bytes) as size from buffers where heap = $heap and shape != ''
@@ -408,11 +405,11 @@ DIAGNOSE_PLANNED = (
             having count(*) > 0""",
         facts="select optimizer_bytes = 0 as none from answer",
         notes=(
-            "16 bytes a parameter: weights 2, gradients 2, Adam 4 + 4, master copy 4; activations come on top.",
-            "No optimizer state is alive: for inference expect 2 bytes a parameter (bf16).{none:?}",
+            "16 bytes per parameter: weights 2, gradients 2, Adam 4 + 4, master copy 4; activations need more memory.",
+            "No optimizer state is alive: for inference expect 2 bytes per parameter (bf16).{none:?}",
         ),
         origin="mixed",
-        empty="no argument of {module} is by its name a parameter",
+        empty="no argument of {module} has a parameter's name",
     ),
     _planned(
         name="activations",
@@ -425,12 +422,12 @@ DIAGNOSE_PLANNED = (
             from answer f join answer b on f.half = 'forward' and b.half = 'backward'""",
         notes=(
             "Activations fall and rise in the backward half: {again} are recomputed (jax.checkpoint), {kept} are kept.",
-            "Activations only fall in the backward half: all {all_kept} are kept for it, nothing is recomputed. "
-            "jax.checkpoint trades them for a second forward pass.",
-            "Activations are temporaries of the forward pass and of its recomputation, by their names in JAX.",
+            "Activations only fall in the backward half: all {all_kept} are kept, nothing is recomputed. "
+            "jax.checkpoint would save this memory, but needs a second forward pass.",
+            "JAX's names show which temporaries are activations: those of the forward pass and of its recomputation.",
         ),
         empty="{module} keeps no temporary of a forward pass for a backward pass: it is not a training step, or a loop "
-        "holds both passes",
+        "contains both passes",
     ),
     _planned(
         name="remedies",
@@ -440,17 +437,17 @@ DIAGNOSE_PLANNED = (
             with {_REMEDIES} select remedy, saved, saved / $peak, of_, how from remedies
             where saved > 0 order by saved desc, place""",
         notes=(
-            "Upper bounds from the buffers alive at the peak: after the change another moment may be the peak, and the "
-            "compiler may plan differently.",
+            "Upper bounds from the buffers alive at the peak: after a change the peak may move to another moment, and "
+            "the compiler may plan differently.",
         ),
-        empty="no buffer alive at the peak of {module} is by its name a parameter, an optimizer's state, logits or "
+        empty="no buffer alive at the peak of {module} has the name of a parameter, an optimizer's state, logits or "
         "an activation",
     ),
 )
 
 
 def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
-    """The allocator's view (measured), and the compiler's plan for the largest module, or for `module` (static).
+    """Tables of the allocator's view (measured), and of the compiler's plan (static) for `module`, or the largest.
 
     Raises RatchetError if the capture cannot be converted, UsageError `unknown-module`.
     """
@@ -458,7 +455,7 @@ def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[
 
 
 def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
-    """Findings on the memory of the largest module, or of `module`, and on the allocator's view; raises as `memory`."""
+    """Findings on the allocator's view, and on the memory of `module`, or of the largest. Raises like `memory`."""
     return _tables(capture, DIAGNOSE, DIAGNOSE_PLANNED, top, module)
 
 
@@ -490,12 +487,12 @@ def _chosen(database: Database, module: str | None) -> int | None:
 
 
 def peak_of(capture: Capture) -> tuple[float | None, str]:
-    """Peak HBM of the fullest memory by the allocator, or else by the compiler; and the name of that figure."""
+    """Peak HBM of the fullest memory (from the allocator, else from the compiler's plan), and the figure's meaning."""
     database = database_of(capture)
     query = f"select actual_bytes, {_USED} as used from memories order by used desc limit 1"
     for actual, used in database.rows(query):
         if actual is None:
-            return used, "reserved + allocated; which of them is in use is unknown"
+            return used, "reserved + allocated; the memory in use is unknown"
         return actual, "reserved + allocated" if actual == used else "reserved - available"
     ((peak,),) = database.rows(f"select {_STATIC}")
     return (peak, "unknown") if peak is None else (peak, "planned, an upper bound")

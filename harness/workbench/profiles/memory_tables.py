@@ -13,21 +13,21 @@ from harness.workbench.profiles.places import host_name
 from harness.workbench.profiles.reading import HOST_PLANE, hlo_protos, sources
 from harness.workbench.profiles.remote import Source
 
-# XLA's memory spaces that have buffers in captures of TPUs; other devices have only the first.
+# XLA's memory spaces with buffers in captures of TPUs; other devices have only the first space.
 _SPACES = {0: "HBM", 1: "VMEM"}
 _MEBIBYTE = 1 << 20
 _PICOSECONDS = 1e12
-# XProf's figures of time are compared by nanoseconds, in which hosts count; a server rounds below them.
+# XProf's times are compared in nanoseconds, because hosts count nanoseconds and a server rounds smaller units.
 _NANOSECOND = 1000
-# Reserved, allocated and free bytes count as parts of one memory up to this multiple of the chip's HBM: a capacity of
-# 32 GB may stand for 32 GiB, which is 7 % more.
+# Reserved, allocated and free bytes count as parts of one memory if their sum is at most this multiple of the chip's
+# HBM: a stated capacity of 32 GB may mean 32 GiB, which is 7 % more.
 _SLACK = 1.1
-# One answer of XProf, about a module in a memory space or an allocator on a host.
+# One answer of XProf: about a module in a memory space, or about an allocator on a host.
 _Answer = Mapping[str, Any]
 
 
 def _heap_answers(database: Database) -> list[tuple[int, str, int, _Answer]]:
-    """A number, the module, the memory space and XProf's answer, for each module and memory space with buffers."""
+    """For each module and memory space with buffers: a number, the module, the memory space and XProf's answer."""
     if "planned" not in database.options:
         paths = sources(database.capture)
         questions = [(module, space) for space in _SPACES for module in hlo_protos(paths)]
@@ -45,17 +45,17 @@ def _heap_answers(database: Database) -> list[tuple[int, str, int, _Answer]]:
     heap INTEGER           its number here, HBM before VMEM, the largest first
     module VARCHAR         `jit_f(4)`
     space VARCHAR          HBM or VMEM
-    peak_bytes DOUBLE      the most in use
+    peak_bytes DOUBLE      the most bytes in use at once
     argument_bytes DOUBLE  the part of the peak for arguments
-    peak_place INTEGER     the change of the heap with the peak; NULL if every buffer lives throughout
-    changes INTEGER        how often the heap changes, 1 at least
-    is_recomputed BOOLEAN* whether something is computed again for the backward pass
+    peak_place INTEGER     number of the change that reaches the peak; NULL if every buffer lives throughout
+    changes INTEGER        the number of changes of the heap, at least 1
+    is_recomputed BOOLEAN* true if something is recomputed for the backward pass
 """)
 def heaps_table(database: Database) -> Iterator[Row]:
     for number, module, space, answer in _heap_answers(database):
         sizes = answer.get("heapSizes", ())
-        # XProf counts changes from 0, and the size after change `n` stands at `n + 1`; this holds for the peak's place
-        # too. JSON of proto3 leaves out a zero.
+        # XProf counts changes from 0, and the size after change `n` is at index `n + 1`; so is the peak's place. JSON
+        # of proto3 leaves out a zero.
         place = answer.get("peakHeapSizePosition", 0) + 1 if sizes else None
         arguments = answer.get("entryComputationParametersMib", 0.0) * _MEBIBYTE
         peak = answer["peakHeapMib"] * _MEBIBYTE
@@ -69,10 +69,10 @@ def heaps_table(database: Database) -> Iterator[Row]:
     shape VARCHAR          with its layout
     category VARCHAR*      parameters, optimizer, attention ...
     group_name VARCHAR     Parameter, Output or Temporary
-    op_name VARCHAR        where in the program it comes from
+    op_name VARCHAR        the operation that makes it
     source VARCHAR         its source line
-    bytes DOUBLE           as stored
-    needed_bytes DOUBLE    what its shape alone needs; NULL for small buffers, which are listed as one
+    bytes DOUBLE           its size as stored
+    needed_bytes DOUBLE    its size without padding; NULL for small buffers, which are one row
     elements DOUBLE*       the number of elements of its shape
     longest BIGINT*        its longest dimension
 """)
@@ -90,10 +90,10 @@ def buffers_table(database: Database) -> Iterator[Row]:
             yield number, *names, stored, needed, float(math.prod(sizes)), max(sizes, default=0)
 
 
-@made_on_demand("""heap_levels: the planned heap after one of its changes
+@made_on_demand("""heap_levels: the planned heap after each of its changes
     heap INTEGER           of heaps
     place INTEGER          the change's number in the order of the schedule; 0 is the start
-    bytes DOUBLE           in use
+    bytes DOUBLE           bytes in use
     instruction VARCHAR    the instruction whose buffer is allocated or freed
 """)
 def heap_levels_table(database: Database) -> Iterator[Row]:
@@ -107,12 +107,12 @@ def heap_levels_table(database: Database) -> Iterator[Row]:
     heap INTEGER           of heaps
     name VARCHAR           its name
     shape VARCHAR          with its layout
-    op_name VARCHAR        where in the program it comes from
-    bytes DOUBLE           as stored
+    op_name VARCHAR        the operation that makes it
+    bytes DOUBLE           its size as stored
     first INTEGER          the change that allocates it, counted from 0
     last INTEGER           the change that frees it
-    is_activation BOOLEAN* whether the forward pass makes it, or recomputation for the backward pass
-    is_backward BOOLEAN*   whether the backward pass makes it
+    is_activation BOOLEAN* true if the forward pass makes it, or recomputation for the backward pass
+    is_backward BOOLEAN*   true if the backward pass makes it
 """)
 def lives_table(database: Database) -> Iterator[Row]:
     for number, _, _, answer in _heap_answers(database):
@@ -126,10 +126,10 @@ def lives_table(database: Database) -> Iterator[Row]:
 
 
 def _allocator_answers(database: Database) -> list[tuple[int, Source, str, _Answer]]:
-    """A number, the host's file, the memory's name and XProf's answer, for each memory with allocator events."""
+    """For each memory with allocator events: a number, the host's file, the memory's name and XProf's answer."""
     if "seen" not in database.options:
         kept: list[tuple[int, Source, str, _Answer]] = []
-        # XProf reads one host at a time here, and has no answer for a capture without a host, such as a simulated run.
+        # XProf's memory_profile reads one host at a time. For a capture without a host (simulated) it has no answer.
         for path in sources(database.capture):
             if answer := conversion.tool((path,), "memory_profile"):
                 memories: dict[str, Any] = msgspec.json.decode(answer)["memoryProfilePerAllocator"]
@@ -144,7 +144,7 @@ def _level(answer: _Answer) -> Iterator[int]:
     return (int(answer.get(name, 0)) for name in ("stackReservedBytes", "heapAllocatedBytes", "freeMemoryBytes"))
 
 
-@made_on_demand("""memories: a device's memory at its peak, as the allocator saw it
+@made_on_demand("""memories: a device's memory at its peak, as the allocator reports it
     memory INTEGER         its number here
     host VARCHAR           its host
     name VARCHAR           its name
@@ -153,10 +153,10 @@ def _level(answer: _Answer) -> Iterator[int]:
     allocated_bytes DOUBLE their arguments and results
     free_bytes DOUBLE      available
     fragmentation DOUBLE   XProf's figure, from 0 to 1
-    lifetime_peak_bytes DOUBLE since the process began, as the allocator says; some leave the workspace out
-    allocations INTEGER    while the capture was taken
-    deallocations INTEGER  while the capture was taken
-    actual_bytes DOUBLE*   in use: reserved and allocated, or reserved without free; NULL if the capture shows not which
+    lifetime_peak_bytes DOUBLE the allocator's peak since the process began; some allocators leave the workspace out
+    allocations INTEGER    their number during the capture
+    deallocations INTEGER  their number during the capture
+    actual_bytes DOUBLE*   bytes in use: reserved + allocated, or reserved - free; NULL if it is unknown which
 """)
 def memories_table(database: Database) -> Iterator[Row]:
     chip = op_times.chip_of(database.capture)
@@ -177,13 +177,13 @@ def memories_table(database: Database) -> Iterator[Row]:
 def _in_use(peak: Sequence[int], levels: Sequence[Sequence[int]], hbm_bytes: float | None) -> int | None:
     """Bytes in use at `peak`; None if the capture does not show what the allocator counts as reserved.
 
-    `peak` and each of `levels` are reserved, allocated and free bytes. If these are parts of one memory, reserved and
-    allocated are in use. If reserved is a pool that holds the two others, all of it but the free bytes is in use
-    (protocol, section 6). They are parts if one of the following holds:
+    `peak` and each of `levels` are reserved, allocated and free bytes. If these are separate parts of one memory,
+    reserved + allocated is in use. If reserved is a pool that contains the two others, reserved - free is in use
+    (protocol, section 6). They are separate parts if one of these conditions is true:
 
-    - reserved is smaller than the two others together, so that it cannot hold them,
-    - their sum stays the same while reserved changes,
-    - their sum is not more than the chip has.
+    - reserved is smaller than the two others together, so it cannot contain them,
+    - the sum of all three is constant while reserved changes,
+    - the sum of all three is not larger than the chip's memory.
     """
     reserved, allocated, free = peak
     sums, of_reserved = {sum(level) for level in levels}, {level[0] for level in levels}
@@ -198,10 +198,10 @@ def _timeline(answer: _Answer) -> list[_Answer]:
     return list(answer.get("sampledTimelineSnapshots", ()))
 
 
-@made_on_demand("""memory_levels: a device's memory at one moment, as the allocator saw it
+@made_on_demand("""memory_levels: a device's memory at one moment, as the allocator reports it
     memory INTEGER         of memories
     place INTEGER          the moment's number
-    at_seconds DOUBLE      when it was, from the capture's first event; NULL for a run on a server
+    at_seconds DOUBLE      the moment's time, from the capture's first event; NULL for a run on a server
     reserved_bytes DOUBLE  the programs' workspace
     allocated_bytes DOUBLE their arguments and results
     free_bytes DOUBLE      available
@@ -227,9 +227,9 @@ def _offset_ps(entry: _Answer) -> int:
 
 
 def _origin_ps(contents: Space, offsets_ps: Sequence[int]) -> int | None:
-    """The start of the host's lines, after which each of the times `offsets_ps` is that of an allocator's event.
+    """The origin from which `offsets_ps` count: each of these times must then be the time of an allocator's event.
 
-    None if there is no such start: a server's trace viewer leaves these events out, because they have no length.
+    None if there is no such origin: a server's trace viewer omits these events, because they have no length.
     """
     lines = (line for plane in contents.planes if plane.name == HOST_PLANE for line in plane.lines)
     events = (event for line in lines for event in line.events)
@@ -258,7 +258,7 @@ def _origin_ps(contents: Space, offsets_ps: Sequence[int]) -> int | None:
 def allocations_table(database: Database) -> Iterator[Row]:
     for number, _, _, answer in _allocator_answers(database):
         for active in answer.get("activeAllocations", ()):
-            # A negative index means that the allocation is in the list of special ones.
+            # A negative index means that the allocation is in the list of special allocations.
             at = int(active.get("snapshotIndex", 0))
             if at >= 0:
                 of = answer["memoryProfileSnapshots"][at]["activityMetadata"]

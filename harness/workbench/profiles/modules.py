@@ -1,4 +1,4 @@
-"""The modules in a capture's file, and a module's own file (`*.hlo_proto.pb`) as a capture that holds nothing else."""
+"""The modules in a capture's file, and a module's own file (`*.hlo_proto.pb`) read as a capture of just this module."""
 
 import re
 import zlib
@@ -18,7 +18,7 @@ from harness.workbench.traces.messages import Names, new_space, text
 
 _METADATA = "/host:metadata"
 _PROGRAM = re.compile(r"\((\d+)\)$")
-# The names under which releases have stored a module's proto.
+# The names of the statistic with a module's proto, in different releases.
 _HLO_PROTOS = ("Hlo Proto", "hlo_proto")
 
 
@@ -34,7 +34,7 @@ def protos(space: Space) -> Iterator[tuple[str, bytes]]:
 
 @dataclass(slots=True)
 class Modules:
-    """The modules of a file: their names by program number, and the origins of their instructions."""
+    """The modules of a file: names by program number, and the origins of the instructions."""
 
     protos: Mapping[str, bytes]
     names: dict[int, str] = field(default_factory=dict)
@@ -46,13 +46,13 @@ class Modules:
             self.learn(name)
 
     def learn(self, name: str) -> None:
-        """Remembers the name of the module `jit_f(4)` by its number."""
+        """Records the name of a module, such as `jit_f(4)`, under its number."""
         match = _PROGRAM.search(name)
         if match:
             self.names.setdefault(int(match[1]), name)
 
     def name(self, program: Value | None, plain: str) -> str:
-        """The module's name with its number, as XProf's tools call it; `plain` if `program` is no number."""
+        """The module's name with its number, as in XProf's tools; `plain` if `program` is no number."""
         if not isinstance(program, int):
             return plain
         return self.names.get(program) or (f"{plain}({program})" if plain else "")
@@ -71,7 +71,7 @@ class Modules:
 # --- a module's own file, as XProf and XLA's dumps write it ---------------------------------------
 
 SUFFIXES = (".hlo_proto.pb", ".hlo.pb", ".hlo_proto.pb.gz", ".hlo.pb.gz")
-# Any number will do: nothing else in the capture refers to it.
+# An arbitrary number, because nothing else in the capture refers to it.
 _ONLY_PROGRAM = 1
 
 

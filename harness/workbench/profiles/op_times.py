@@ -1,4 +1,4 @@
-"""The devices of a capture that analyses are about, their steps, and the origin of the capture's numbers."""
+"""The devices of a capture that the analyses cover, their steps, and the origin of the capture's numbers."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from harness.workbench.traces.xspace import DRAWN
 
 
 def devices(capture: Capture) -> tuple[Device, ...]:
-    """The devices that the analyses are about: those with operations; if accelerators are among them, only these."""
+    """The devices that the analyses cover: all devices with operations, but no CPU if an accelerator is among them."""
     busy = tuple(device for device in capture.devices if device.executions and not is_sparse_core(device))
     return tuple(device for device in busy if device.platform != "cpu") or busy
 
 
 def is_sparse_core(device: Device) -> bool:
-    """True for a SparseCore. It works next to its chip's TensorCore; the TensorCore's times stand for the program."""
+    """True for a SparseCore. It works parallel to its chip's TensorCore, so only the TensorCore's times are counted."""
     return "SparseCore" in device.name
 
 
 def device_label(device: Device, devices: Sequence[Device]) -> str:
-    """The device's name; if `devices` are on several hosts, with the host's in front: each host has a `TPU:0`."""
+    """The device's name, after its host's name if `devices` are on several hosts, because each host has a `TPU:0`."""
     return f"{device.host}/{device.name}" if len({other.host for other in devices}) > 1 else device.name
 
 
@@ -36,25 +36,23 @@ def origin(capture: Capture) -> Origin:
 
 
 def chip_of(capture: Capture) -> Chip | None:
-    """The chip that the capture was taken on; None if it names no known chip."""
+    """The chip on which the capture was taken; None if the capture names no known chip."""
     main = devices(capture)
     return chip_of_device(main[0].kind.removesuffix(DRAWN)) if main else None
 
 
 def why_nothing_ran(capture: Capture) -> str:
-    """A sentence on why the capture has no operation."""
+    """A sentence that explains why the capture has no operation."""
     if not capture.devices:
-        return "the capture holds no device and no XLA operation: nothing ran on a device while it was taken"
+        return "the capture has no device and no XLA operation: nothing ran on a device while it was taken"
     names = ", ".join(device.name for device in capture.devices)
-    return (
-        f"the capture shows {names} but no operation there: nothing ran while it was taken, or only the host was traced"
-    )
+    return f"the capture has no operation on {names}: nothing ran while it was taken, or only the host was traced"
 
 
 def comparable(a: Capture, b: Capture) -> str:
-    """The reason why there is nothing to compare, if nothing ran in one of the two; else "".
+    """The reason why two captures have nothing to compare (nothing ran in one of them), or "".
 
-    Raises RatchetError `not-comparable` if one is measured and the other simulated, or measured on a CPU.
+    Raises RatchetError `not-comparable` if their origins differ: measured, measured on a CPU, or simulated.
     """
     empty = next((capture for capture in (a, b) if not devices(capture)), None)
     if empty is not None:
@@ -62,19 +60,19 @@ def comparable(a: Capture, b: Capture) -> str:
     if origin(a) != origin(b):
         raise RatchetError(
             "not-comparable",
-            f"expected two captures from one source, got {a.name} ({origin(a)}) and {b.name} ({origin(b)}): such times "
-            "are never compared; capture both in the same way",
+            f"expected two captures of one origin, got {a.name} ({origin(a)}) and {b.name} ({origin(b)}), whose times "
+            "are not comparable; capture both in the same way",
         )
     return ""
 
 
 def is_container(operation: Operation) -> bool:
-    """True if other operations run inside it and it does nothing itself: a loop, a condition, a call."""
+    """True for a loop, condition or call, which only runs the operations inside it."""
     return op_class(operation) == CONTROL_FLOW
 
 
 def steps(device: Device) -> tuple[tuple[Period, ...], str]:
-    """The device's steps in order, and a name for them; if it shows none, the runs of its longest module."""
+    """The device's steps in order, and a name for them. If no step is marked, the runs of the longest module count."""
     if device.steps:
         return tuple(sorted(device.steps, key=lambda step: step.start)), "steps marked in the capture"
     totals: dict[str, float] = defaultdict(float)

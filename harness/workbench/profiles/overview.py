@@ -1,4 +1,4 @@
-"""A capture at a glance: devices and steps, the program against the roofline, longest operations, XProf's summary."""
+"""Overview of a capture: devices and steps, the program against the roofline, longest operations, XProf's summary."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,11 +16,11 @@ from harness.workbench.profiles.timeline import MARK_STEPS, SHORT, host_transfer
 from harness.workbench.tables import columns, table
 
 _NO_DEVICE = (
-    "XProf's tables are about device planes (/device:TPU:0), and the capture has none: a CPU's operations stand on "
-    "the host's threads"
+    "XProf's tables need device planes (/device:TPU:0), and the capture has none: a CPU's operations are on the "
+    "host's threads"
 )
-# XProf's overview_page also shows 0.0 % for these figures if they are unknown: without hardware counters, and for the
-# roofline always (xprof 2.24), although its roofline_model has the figure.
+# If these figures are unknown, XProf's overview_page shows 0.0 %: without hardware counters, and for the roofline
+# always (xprof 2.24), although roofline_model has the figure.
 _ZERO_IS_UNKNOWN = (
     ("mxu_utilization_percent", "matrix unit used"),
     ("hbm_utilization_percent", "HBM used"),
@@ -29,10 +29,10 @@ _ZERO_IS_UNKNOWN = (
 _DUTY = ("device_duty_cycle_percent", "device duty cycle, while programs run")
 _IDLE = ("device_idle_time_percent", "device idle, of the whole capture")
 _CORRECTED = (
-    "XProf counts {:.2f} times the time that the devices show, because it adds the time at which the capture's lines "
-    "begin: its times, rates and shares are corrected here, but not on XProf's own pages."
+    "XProf's time is {:.2f} times that of the devices, because it adds the start time of the capture's lines. XProf's "
+    "times, rates and shares are corrected here, but not on XProf's own pages."
 )
-# If XProf's time exceeds the devices' by more than this factor, rounding does not explain it: XProf is wrong.
+# If XProf's time exceeds the devices' time by more than this factor, XProf's time is wrong, not just rounded.
 _SAME_TIME = 1.01
 
 _DEVICES = Analysis(
@@ -63,10 +63,10 @@ _DEVICES = Analysis(
         from work left join (select device, any_value(what) as what from steps group by 1) using (device)
         where is_main""",
     notes=(
-        "{hosts} host{plural}, {count} device{many}; idle: between a device's first operation and its last, see "
+        "{hosts} host{plural}, {count} device{many}; idle: between a device's first operation and its last. See "
         "`xprof gaps`.",
         "{outside:%} of the idle time is before the first step or after the last.",
-        f"{SHORT} Steps there are timed by the profiler's clock, which may jump.",
+        f"{SHORT} The times of these steps are by the profiler's clock, which may jump.",
         "Steps: {what}.",
         f"Steps are not marked. {MARK_STEPS}{{unmarked:?}}",
         "{left_out}",
@@ -97,14 +97,14 @@ def overview(capture: Capture, useful_flops: float | None = None, top: int = 5) 
     }
     shown, longest = tables(capture, (_DEVICES, _LONGEST), **words)
     if not shown.rows:
-        # The notes are kept even if nothing ran.
+        # These notes are shown even if nothing ran.
         shown = replace(shown, title=capture.name, notes=tuple(words["left_out"]))
     program, scale = _program(capture, useful_flops)
     return shown, program, longest, *host_transfers(capture), _summary(capture, scale)
 
 
-# Each column, its name in XProf's roofline_model, its unit there, and the power of the factor that corrects it: -1 for
-# a time, 1 for a rate, 0 for a figure without time.
+# Each column, its name and unit in XProf's roofline_model, and the power of the correction factor: -1 for a time, 1 for
+# a rate, 0 for a figure without time.
 _PROGRAM = (
     ("seconds=time per core", "total_time_per_core", MICROSECOND, -1),
     ("flops_per_second=FLOP rate", "measured_flop_rate", GIGAFLOPS, 1),
@@ -127,7 +127,7 @@ def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float
     listed = answers[0].rows if answers else ()
     if row := next((row for row in listed if total.items() <= row.items()), None):
         scale = _excess(capture, row)
-        # XProf has 0 for an unknown figure.
+        # XProf writes 0 for an unknown figure.
         values = [number(row, name, unit * scale**power) or None for _, name, unit, power in _PROGRAM]
         ridge = float(answers[0].properties["hbm_ridge_point"]) or None
         of_peak = None if values[1] is None else values[2]
@@ -136,7 +136,7 @@ def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float
         notes = [
             "XProf's roofline_model over the whole capture, idle time before and between programs included.",
             *([_CORRECTED.format(scale)] if scale != 1.0 else ()),
-            "XLA counts 0 FLOPs for a Pallas kernel without pl.CostEstimate: then the rates are too low.",
+            "XLA counts 0 FLOPs for a Pallas kernel without pl.CostEstimate, so rates with such kernels are too low.",
             EXECUTED_NOTE,
             *((useful,) if useful else ()),
         ]
@@ -156,7 +156,7 @@ def _tool_tables(capture: Capture, tool: str) -> tuple[tuple[DataTable, ...], st
 
 
 def _excess(capture: Capture, row: Mapping[str, Value]) -> float:
-    """The factor by which XProf's time of a core exceeds the time that the devices show; 1.0 if it does not.
+    """The factor by which XProf's time of a core exceeds the devices' time; 1.0 if it does not.
 
     xprof 2.24 adds the time at which a line begins to the last event's end, but not to the first event's start.
     """
@@ -165,7 +165,7 @@ def _excess(capture: Capture, row: Mapping[str, Value]) -> float:
     return answer / span if answer is not None and span > 0 and answer > span * _SAME_TIME else 1.0
 
 
-# The time from the first event of a device to the last, the mean of all devices.
+# The time from a device's first event to its last; the mean over all devices.
 _SPAN = """
     select avg(span) from (
         select max(end_seconds) - min(start_seconds) as span from (
@@ -176,7 +176,7 @@ _SPAN = """
 
 
 def _summary(capture: Capture, scale: float) -> Table:
-    """XProf's figures, with idle time by the devices' own time, and its messages."""
+    """XProf's figures, with corrected idle time, and XProf's messages."""
     answers, why = _tool_tables(capture, "overview_page")
     rows: list[tuple[Cell, ...]] = []
     for first in answers[:1]:
@@ -186,7 +186,7 @@ def _summary(capture: Capture, scale: float) -> Table:
             (_IDLE[1], None if idle is None else 1 - (1 - idle) * scale),
             *((title, first.fraction(name) or None) for name, title in _ZERO_IS_UNKNOWN),
         ]
-    notes = ["- stands for a figure that XProf does not know and shows as 0.0 %."]
+    notes = ["- marks a figure that is unknown; XProf shows it as 0.0 %."]
     for answer in answers:
         if answer.columns == ("severity", "message"):
             notes += [f"XProf, {str(row['severity']).lower()}: {row['message']}" for row in answer.rows]

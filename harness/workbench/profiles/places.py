@@ -1,4 +1,4 @@
-"""Places of captures: a log directory, a run's folder, a file, an attempt's number, or the contest's newest capture."""
+"""Ways to name a capture: a log directory, a run's folder, a file, an attempt's number, or the contest's newest."""
 
 import re
 from dataclasses import dataclass
@@ -9,35 +9,35 @@ from harness.workbench.profiles import remote
 from harness.workbench.profiles.remote import Source
 
 SUFFIX = ".xplane.pb"
-# The folder of runs below a log directory, where XProf and TensorBoard look for it.
+# The folder of runs below a log directory, as XProf and TensorBoard expect it.
 RUNS = Path("plugins") / "profile"
-# Files that people take for a capture, by the ending of the name.
+# Files that people mistake for a capture, by the end of the name.
 _NEIGHBOURS = {
     "trace.json.gz": "the timeline for a trace viewer, cut at a million events, without modules, memory and costs",
     "trace.json": "the timeline for a trace viewer, without modules, memory and costs",
     "memory_viewer.json": "an answer of XProf's memory viewer: the buffers of one module, without HLO and times",
     "op_profile.json": "an answer of XProf's op profile, without HLO and timeline",
 }
-# Places that XProf can read by itself and this project cannot.
+# The prefix of places that XProf can read, but this project cannot.
 CLOUD = "gs://"
-# The number of runs that are named if one is not found.
+# The number of runs that an error message lists.
 _NAMED = 8
 # The folder in which a contest keeps its captures.
 PROFILE_DATA = "profile_data"
-# The runs of attempt 3: `0003-1f2e3d4c`, `0003-paired-1f2e3d4c`, `0003-paired-1f2e3d4c-2`, `0003-simulated-v5e`, of a
-# member of a suite `0003-causal-simulated-v5e`. Captures of earlier versions say `duel` for `paired`.
+# Names of runs, here of attempt 3: `0003-1f2e3d4c`, `0003-paired-1f2e3d4c`, `0003-paired-1f2e3d4c-2`,
+# `0003-simulated-v5e`; of a suite's member `0003-causal-simulated-v5e`. Earlier versions wrote `duel` for `paired`.
 _OF_ATTEMPT = re.compile(r"(\d{4,})-(?:(?:[\w.-]+-)??(paired|duel|simulated|profile|snapshot)-)?[\w.]+(?:-\d+)?")
-# Captures from the judgement of the attempt come first; those that `profile` took of its kernel later are last.
+# Captures from the attempt's judgement are preferred to those that `profile` took of its kernel later.
 _KINDS = {None: 4, "paired": 3, "duel": 3, "simulated": 2, "profile": 1, "snapshot": 0}
 _NUMBER = re.compile(r"(\d+)(?::(simulated|measured))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureFiles:
-    """One run of a profiler: its files, one for each host, and the log directory that XProf needs to list it.
+    """One run of a profiler: its files, one for each host, and the log directory in which XProf lists the run.
 
-    `attempt` is the number of the attempt that the run shows, if the run's name has one. For a run on an XProf server
-    the hosts stand for their files, and `log_directory` is the server's address.
+    `attempt` is the number of the attempt, if the run's name has one. For a run on an XProf server, `paths` are its
+    hosts, and `log_directory` is the server's address.
     """
 
     name: str
@@ -47,36 +47,36 @@ class CaptureFiles:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files on this machine: none for a run on a server."""
+        """The files on this machine; () for a run on a server."""
         return tuple(path for path in self.paths if isinstance(path, Path))
 
     @property
     def modified(self) -> float:
-        """The time at which its newest file was written, in seconds since 1970."""
+        """The time at which the newest file was written, in seconds since 1970."""
         return max(path.stat().st_mtime for path in self.files)
 
 
 def host_name(source: Source) -> str:
-    """The host that a capture's file is named after."""
+    """The host's name in the name of a capture's file."""
     return source.name.removesuffix(SUFFIX)
 
 
 def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
-    """The capture that `what` names (see `EXPECTED`), or the newest of several; None: the newest of the contest.
+    """The capture named by `what` (see `EXPECTED`), or the newest of several; for None, the newest of the contest.
 
-    If the address of an XProf `server` is given, then a `what` that is neither a path here nor a number is a run on
-    that server, and None is its newest run. Raises RatchetError `no-profile`, `no-server`, UsageError `remote-profile`
-    or `no-such-place`.
+    If the address of an XProf `server` is given, `what` may be a run on this server, and None stands for its newest
+    run. But an existing path or a number is never a run on the server. Raises RatchetError `no-profile`, `no-server`,
+    UsageError `remote-profile` or `no-such-place`.
     """
     profile_data = contest / PROFILE_DATA
     if server and (what is None or not (_NUMBER.fullmatch(what) or Path(what).expanduser().exists())):
         return _on_server(what, server)
     if what is None:
-        return _newest(profile_data, f"in {profile_data}, where captures of this contest lie")
+        return _newest(profile_data, f"in {profile_data}, the folder for captures of this contest")
     if what.startswith(CLOUD):
         raise UsageError(
             "remote-profile",
-            f"{what}: captures are read from files of this machine. Copy it (gcloud storage cp -r {what} .), or let "
+            f"expected files on this machine, got {what}. Copy the capture (gcloud storage cp -r {what} .), or let "
             f"XProf read it: ratchet.sh serve {what}, then {remote.URL_VARIABLE}={remote.LOCAL} ratchet.sh xprof ...",
         )
     if match := _NUMBER.fullmatch(what):
@@ -100,19 +100,19 @@ EXPECTED = (
 
 
 def refuse_neighbours(path: Path) -> None:
-    """Raises UsageError `not-a-capture` for a file that is mistaken for the capture next to it.
+    """Raises UsageError `not-a-capture` for a file that people mistake for the capture next to it.
 
-    The message names the file to give.
+    The message names the file to use instead.
     """
     for ending, what in _NEIGHBOURS.items():
         if path.name.endswith(ending):
             beside = sorted(path.parent.glob(f"*{SUFFIX}"))
             serves = str(beside[0]) if beside else f"the *{SUFFIX} of the same run"
-            raise UsageError("not-a-capture", f"{path} is {what}. Give {serves}, which has everything")
+            raise UsageError("not-a-capture", f"{path} is {what}. Give {serves} instead, which has all data")
 
 
 def _on_server(what: str | None, server: str) -> CaptureFiles:
-    """The run called `what` on an XProf server, or at gs:// where the server reads it; None: the newest by name.
+    """The run `what` on an XProf server, or at a gs:// folder that the server reads; for None, the newest by name.
 
     Raises RatchetError `no-profile` or `no-server`, UsageError `no-such-place`.
     """
@@ -137,9 +137,9 @@ def _on_server(what: str | None, server: str) -> CaptureFiles:
 
 
 def _in_cloud(what: str, base: str) -> tuple[str, str]:
-    """A run at gs:// and its folder.
+    """The name of a run at gs://, and its folder.
 
-    `what` is that folder, a folder with runs (then the newest by name), or a log directory.
+    `what` is the run's folder. If it is a folder of runs or a log directory, the newest run by name is used.
     """
     if what_runs := remote.runs(base, session_path=what):
         return what_runs[0], what
@@ -150,10 +150,10 @@ def _in_cloud(what: str, base: str) -> tuple[str, str]:
 
 
 def of_attempt(number: int, profile_data: Path, source: str | None = None) -> CaptureFiles:
-    """The capture of an attempt, preferably one from its judgement, not one that `profile` took of its kernel later.
+    """The capture of an attempt: preferably from its judgement, else the capture that `profile` took of its kernel.
 
-    With `source`, only captures from that source count; of several measured ones the latest. Raises RatchetError
-    `no-profile`, UsageError `which-member`.
+    If `source` is given, only captures from this source count. Of several measured captures, the latest is used. Raises
+    RatchetError `no-profile`, UsageError `which-member`.
     """
     captures = [place for place in runs(profile_data) if place.attempt == number]
     candidates = [
@@ -163,9 +163,9 @@ def of_attempt(number: int, profile_data: Path, source: str | None = None) -> Ca
         there = f"; its captures are {', '.join(place.name for place in captures)}" if captures else ""
         raise RatchetError(
             "no-profile",
-            f"attempt {number} has no {f'{source} ' if source else ''}capture in {profile_data}{there}. An attempt "
-            "leaves a capture on the machine that judged it; old captures are removed. If its schedules are still "
-            f"there (profile_data/{number:04d}): ratchet.sh timeline {number}; otherwise: ratchet.sh checkout {number} "
+            f"attempt {number} has no {f'{source} ' if source else ''}capture in {profile_data}{there}. An attempt's "
+            "capture is only on the machine that judged it; old captures are removed. If its schedules still exist "
+            f"(profile_data/{number:04d}): ratchet.sh timeline {number}; otherwise: ratchet.sh checkout {number} "
             "and ratchet.sh timeline",
         )
     best = max(candidates, key=lambda place: (_KINDS[_kind(place)], place.modified))
@@ -178,14 +178,14 @@ def of_attempt(number: int, profile_data: Path, source: str | None = None) -> Ca
 
 
 def runs(directory: Path) -> tuple[CaptureFiles, ...]:
-    """Every run at or below `directory` (a run, a folder of runs, or a log directory), newest first."""
+    """All runs in `directory` (a run's folder, a folder of runs, or a log directory), the newest first."""
     folders = {path.parent for path in _files(directory)}
     places = [_place(tuple(sorted(folder.glob(f"*{SUFFIX}"))), folder.resolve()) for folder in folders]
     return tuple(sorted(places, key=lambda place: (-place.modified, place.name)))
 
 
 def _files(directory: Path) -> list[Path]:
-    """The captures' files in this folder, in the runs in it, and in log directories up to two levels below it."""
+    """The files of captures in this folder, in its runs, and in log directories up to two levels below it."""
     patterns = (
         f"*{SUFFIX}",
         f"*/*{SUFFIX}",

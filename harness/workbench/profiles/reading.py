@@ -1,4 +1,4 @@
-"""Files of one run of a profiler as a Capture: devices, hosts, and sentences about what it leaves out."""
+"""The files of one run of a profiler, read as a Capture: devices, hosts, and sentences about ignored contents."""
 
 import re
 from collections import Counter
@@ -31,32 +31,32 @@ _SPARSE_CORE = re.compile(r"/device:(TPU:\d+ SparseCore \d+)")
 _SPARSE = {"Sparse Core Ops": "XLA Ops", "Sparse Core Modules": "XLA Modules", "Sparse Core Steps": "Steps"}
 _GPU = re.compile(r"/device:(GPU:\d+)")
 HOST_PLANE, _METADATA = "/host:CPU", "/host:metadata"
-# Planes that say how the capture was made.
+# Planes with data about the capture itself.
 _ENVIRONMENT = "Task Environment"
 _ABOUT_THE_CAPTURE = (_METADATA, _ENVIRONMENT)
 OPS_LINE, _ASYNC_OPS, MODULES_LINE, _STEPS = "XLA Ops", "Async XLA Ops", "XLA Modules", "Steps"
-# The line of a TPU's runtime, and its events that are waits: for the other chips of a program with collectives, and for
-# what a program needs. A v6e shows both between the start of a program and its first operation.
+# The line of a TPU's runtime, and two of its events: waits for the other chips of a program with collectives, and waits
+# for a program's dependencies. A v6e shows both between the start of a program and its first operation.
 _RUNTIME = "XLA TraceMe"
 BARRIER = "barrier-cores"
 _WAITS = (BARRIER, "dependency-wait")
 # The lines of a TPU's plane that make operations, modules and steps.
 KNOWN_LINES = (OPS_LINE, _ASYNC_OPS, MODULES_LINE, _STEPS)
 _STREAM = "Stream #"
-# From this difference on, the two clocks of a device disagree: 1 ms, a hundred times their drift in a second.
+# The least notable difference between the two clocks of a device: 1 ms, a hundred times their drift in a second.
 _NOTABLE_PS = 1_000_000_000
 # The profiler's own bookkeeping on the threads of a host.
 _BOOKKEEPING = ("ThreadpoolListener::", "end: ")
 # The annotation that `./ratchet.sh profile` and the judge write around each call.
 _CALL = re.compile(r"kernel_step_(\d+)")
-# The operations seen so far, each with its number; equal ones share a number.
+# The operations so far with their numbers; equal operations share a number.
 Numbered: TypeAlias = dict[Operation, int]
 
 
 def read(paths: Sequence[Source]) -> Capture:
-    """The capture in `paths`, the .xplane.pb files of one run, or a server's data of them: one for each host.
+    """The capture in `paths`: one source for each host, either an .xplane.pb file or a run on a server.
 
-    Raises RatchetError `no-profile` (no file), `bad-profile` (empty, cut off, something else) or `several-captures`.
+    Raises RatchetError `no-profile` (no file), `bad-profile` (empty, cut off, not a profile) or `several-captures`.
     """
     if not paths:
         raise RatchetError("no-profile", "expected an .xplane.pb file of a capture, got none")
@@ -75,7 +75,7 @@ def read(paths: Sequence[Source]) -> Capture:
 
 
 def hlo_protos(paths: Sequence[Source]) -> dict[str, bytes]:
-    """The serialized HloProto of every module that the files carry, by its name with its number: `jit_f(4)`.
+    """The serialized HloProto of every module in the files, by the module's name with its number: `jit_f(4)`.
 
     Raises RatchetError like `read`.
     """
@@ -83,7 +83,7 @@ def hlo_protos(paths: Sequence[Source]) -> dict[str, bytes]:
 
 
 def chip_of(paths: Sequence[Source]) -> Chip | None:
-    """The chip that the files say they were taken on; None if they name no known chip, or several chips."""
+    """The chip that the files name; None if they name no known chip, or several chips."""
     kinds = {str(plane.stats.get("device_type_string", "")) for path in paths for plane in space(path).planes}
     named = {chip_of_device(kind.removesuffix(DRAWN)) for kind in kinds if kind}
     return named.pop() if len(named) == 1 else None
@@ -110,7 +110,7 @@ def _protos(path: Source) -> Iterable[tuple[str, bytes]]:
 
 
 def _run_name(paths: Sequence[Source]) -> str:
-    """The run's name; if the folder holds other captures too, followed by the file's name."""
+    """The run's name, followed by the file's name if the folder contains other captures too."""
     first = paths[0]
     if isinstance(first, Remote):
         return first.run.rpartition("/")[2]
@@ -122,7 +122,7 @@ def _run_name(paths: Sequence[Source]) -> str:
 
 
 def distinguish(captures: Sequence[Capture]) -> tuple[Capture, ...]:
-    """The captures; for captures of the same name, the part of the path that differs comes before the name."""
+    """The captures with distinct names: before equal names, the part of the path that differs is added."""
     return tuple(
         replace(capture, name=_distinct_name(capture, [other for other in captures if other.paths != capture.paths]))
         for capture in captures
@@ -139,7 +139,7 @@ def _distinct_name(capture: Capture, others: Sequence[Capture]) -> str:
 
 
 def _parts(capture: Capture) -> list[str]:
-    """The path to a capture, without the parts that every log directory has."""
+    """The parts of the path to a capture, without the parts that every log directory has."""
     path = source(capture.paths[0])
     if isinstance(path, Remote):
         return [path.server, path.run]
@@ -160,13 +160,13 @@ def _refuse_several(spaces: Sequence[tuple[Source, Space]]) -> None:
             if start > stop:
                 raise RatchetError(
                     "several-captures",
-                    f"{earlier} and {later} lie in one folder and are two captures of {host}, not one capture of two "
-                    "hosts: give the file that you mean, or `xprof compare` both",
+                    f"expected one capture in a folder, got two of {host}: {earlier} and {later}; give one of these "
+                    "files, or compare both with `xprof compare`",
                 )
 
 
 def space(path: Source) -> Space:
-    """The contents of a capture's file, or of a server's data in its place. Raises RatchetError like `read`."""
+    """The contents of a capture's file, or of a run on a server. Raises RatchetError like `read`."""
     if isinstance(path, Remote):
         return remote_timeline.space(path)
     if modules.is_module(path):
@@ -206,11 +206,11 @@ class _Host:
         """Sentences about contents of the profile's file that the Capture leaves out."""
         name = self._path.name
         if isinstance(self._path, Remote):
-            yield f"{name}: as the trace viewer of XProf at {self._path.server} shows it, not read from the file itself"
+            yield f"{name}: read through the trace viewer of XProf at {self._path.server}, not from the file itself"
         if not self._space.is_whole:
-            yield f"{name} lacks the host's name with which profilers end a file: it was made by hand, or is cut off"
+            yield f"{name} does not end with the host's name, as profilers write it: it was made by hand, or is cut off"
         if self._unread_planes:
-            yield f"{name}: planes that are not read: {_count_words(self._unread_planes)}"
+            yield f"{name}: ignored planes: {_count_words(self._unread_planes)}"
         simulated = [line for line in self._unread_lines if line.endswith(DRAWN)]
         if simulated:
             events = sum(self._unread_lines.pop(line) for line in simulated)
@@ -218,9 +218,9 @@ class _Host:
                 f"{name}: drawn by the simulator: {quantity(len(simulated), 'line')} (units, transfers, stalls; "
                 f"{quantity(events, 'event')}), shown by the trace viewer and in the table `lanes` of `xprof sql`"
             )
-        # A line may have no event, or only such as are read.
+        # `+` removes lines without unread events.
         if lines := +self._unread_lines:
-            yield f"{name}: lines of devices that are not read: {_count_words(lines)}"
+            yield f"{name}: ignored lines of devices: {_count_words(lines)}"
         unnamed = sum(line.unnamed_events for plane in self._space.planes for line in plane.lines)
         if unnamed:
             yield f"{name}: {quantity(unnamed, 'event')} of a kind that the file does not describe"
@@ -230,12 +230,12 @@ class _Host:
             most = max(self._clocks, key=lambda device: self._clocks[device])
             spread = seconds(self._clocks[most] / _PICOSECONDS)
             yield (
-                f"{name}: the profiler's clock jumps relative to the devices' own, within a range of {spread} on "
-                f"{most}. Devices are placed by their own clock; events of the host may be off by as much"
+                f"{name}: the profiler's clock jumps relative to the devices' own clocks, by up to {spread} on {most}. "
+                "Times of devices are by their own clocks, so events of the host may be off by the same time"
             )
         if self._modules.not_understood:
             unread = quantity(self._modules.not_understood, "module")
-            yield f"{name}: {unread} could not be read; operations there have no source line"
+            yield f"{name}: {unread} could not be read, so their operations have no source line"
         for sentence in (*self._space.errors, *self._space.warnings):
             yield f"{name}: the profiler reported: {sentence}"
 
@@ -282,19 +282,19 @@ class _Host:
             modules=periods(MODULES_LINE),
             waits=tuple(wait for wait in periods(_RUNTIME) if wait.name in _WAITS),
             steps=periods(_STEPS),
-            # Numbered while the executions are read.
+            # This comes last, because reading the executions numbers the operations.
             operations=tuple(operations),
         )
 
     def _instruction(self, of: Described) -> Operation:
-        """An HLO instruction as a TPU describes it: its text as the name, everything else in the metadata."""
+        """An HLO instruction from a TPU's capture: its text is the metadata's name, all else is in the statistics."""
         is_text = " = " in of.name
         name = of.display_name or (of.name.partition(" = ")[0].lstrip("%") if is_text else of.name)
         module, text = self._modules.name(of.stats.get("program_id"), ""), of.name if is_text else ""
         return _operation(of.stats, name, module, _word(of.stats, "hlo_category"), text=text)
 
     def _gpu(self, plane: Plane, name: str) -> Device:
-        """A GPU: the kernels and copies of its streams, as executions of the HLO operations that they name."""
+        """A GPU: kernels and copies of its streams become executions of the HLO operations that they name."""
         operations: Numbered = {}
         runs: list[Execution] = []
         for line in plane.lines:
@@ -310,9 +310,9 @@ class _Host:
         return replace(self._device(plane, name, "gpu"), operations=tuple(operations), executions=serial_line)
 
     def _cpu(self, plane: Plane) -> Iterator[Device]:
-        """The host's CPU devices. An event with an HLO operation, on any thread, is an execution; any other, a period.
+        """The host's CPU devices. Events with an HLO operation become executions; all other events become periods.
 
-        The thread on which XLA runs differs from release to release (`tf_XLAExecute`, `tf_XLAEigen`,
+        All threads count, because XLA's thread differs between releases (`tf_XLAExecute`, `tf_XLAEigen`,
         `tf_XLAPjRtCpuClient`, the caller's own thread).
         """
         operations: dict[int, Numbered] = {}
@@ -338,7 +338,7 @@ class _Host:
             for device, serial in by_device.items():
                 executed.setdefault(device, []).extend(serial.executions(self._zero_ps))
         steps = [period for period in self.periods if period.step is not None]
-        # A call that the harness annotates inside a step of the program is no step of its own.
+        # If the program marks steps, the calls that the harness annotates inside them are not steps.
         steps = [period for period in steps if not _CALL.fullmatch(period.name)] or steps
         for device in sorted(executed):
             modules = (self._span(name, first, last - first) for (name, _), (first, last) in runs[device].items())
@@ -372,7 +372,7 @@ class _Host:
         )
 
     def _events_in_time(self, line: Line | None) -> Iterator[Event]:
-        """Events of a line that have a place in time; the others are counted."""
+        """The events of a line that have a place in time. Counts the others."""
         for event in line.events if line else ():
             if event.occurrences is None:
                 yield event

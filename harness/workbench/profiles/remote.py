@@ -1,4 +1,4 @@
-"""Runs of an XProf server, here or elsewhere: their names, and the answers of its tools about them."""
+"""Runs on an XProf server, local or remote: their names, and the answers of the server's tools about them."""
 
 import http.client
 import os
@@ -32,9 +32,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """One host of a run on a server, in place of the path of a file.
+    """One host of a run on a server, used like the path of a file.
 
-    `folder` is the run's own folder, also at gs://, if the server was pointed at it (`session_path`); "" if the server
+    `folder` is the run's folder (possibly at gs://) if the run is addressed by it (`session_path`); "" if the server
     lists the run.
     """
 
@@ -45,7 +45,7 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """The name of its file on the server."""
+        """The name of the host's file on the server."""
         return f"{self.host}.xplane.pb"
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Remote:
     def modules(self) -> list[str]:
         """The names of the run's modules: `jit_f(4)`."""
         names = _fetch(self.server, "module_list", self._parameters).decode("utf-8", "replace").split(",")
-        # XProf writes NO_MODULE where there is none.
+        # If a run has no module, XProf writes NO_MODULE.
         return [name for name in names if name.endswith(")")]
 
 
@@ -80,7 +80,7 @@ def source(text: str) -> Source:
 
 
 def server() -> str:
-    """The server that the environment names, or ""."""
+    """The server named by the environment variable XPROF_URL, or ""."""
     return os.environ.get(URL_VARIABLE, "")
 
 
@@ -97,9 +97,9 @@ def root(server: str) -> str:
 
 
 def runs(server: str, **where: str) -> list[str]:
-    """The names of the server's runs, in the order in which the server lists them: the last name first.
+    """The names of the server's runs in its order, the last name first.
 
-    With `session_path` or `run_path`, only the runs there.
+    If `session_path` or `run_path` is given, only the runs in that folder.
     """
     return decode(_fetch(server, "runs", where), server, list[str])
 
@@ -114,23 +114,23 @@ def hosts(server: str, run: str, folder: str = "") -> tuple[Remote, ...]:
 
 
 def answers(hosts: Sequence[Remote], tool: str, option_sets: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
-    """The tool's answer to each set of options, about all hosts together."""
+    """The tool's answer for each set of options; each answer is about all hosts together."""
     which = {"host": hosts[0].host} if len(hosts) == 1 else {"hosts": ",".join(host.host for host in hosts)}
     return tuple(hosts[0].ask(tool, {**which, **options}) for options in option_sets)
 
 
 class _NotElsewhere(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: only the named server is asked."""
+    """Refuses redirections, so that only the named server is asked."""
 
     def redirect_request(self, *_: Any) -> None:
-        """None, which turns a redirection into an error."""
+        """Always None, which makes urllib raise an error for the redirection."""
 
 
 _OPENER = urllib.request.build_opener(_NotElsewhere)
 
 
 def _fetch(server: str, what: str, parameters: Mapping[str, str]) -> bytes:
-    """The bytes of one answer. Raises RatchetError `no-server` (no server there), `no-answer` (it has none)."""
+    """The bytes of one answer. Raises RatchetError `no-server`, or `no-answer` if the server has no answer."""
     where = f"{server}{ROUTE}/{what}?{query(parameters)}"
     try:
         with _OPENER.open(where, timeout=_SECONDS) as answer:
@@ -147,11 +147,11 @@ def _fetch(server: str, what: str, parameters: Mapping[str, str]) -> bytes:
         if isinstance(getattr(error, "reason", error), http.client.BadStatusLine):
             raise RatchetError(
                 "no-answer",
-                f"XProf at {server} broke off at {what}?{query(parameters)}; its own log says why. For gs:// it needs "
-                "the network and a login (gcloud auth application-default login)",
+                f"XProf at {server} broke off its answer to {what}?{query(parameters)}; see the server's log for the "
+                "reason. For gs:// the server needs the network and a login (gcloud auth application-default login)",
             ) from error
         raise RatchetError(
-            "no-server", f"expected an XProf server at {server}, as {URL_VARIABLE} says, got: {error}"
+            "no-server", f"expected an XProf server at {server} (see {URL_VARIABLE}), got: {error}"
         ) from error
     if kind == "text/html":
         raise RatchetError("no-server", f"expected an XProf server at {server}, got a page of a different server")
@@ -176,5 +176,5 @@ def decode(data: bytes, server: str, kind: type[T]) -> T:
 
 
 def query(named: Mapping[str, str]) -> str:
-    """The part of an address behind `?`."""
+    """The query part of an address, after `?`."""
     return urllib.parse.urlencode(named, safe="@/", quote_via=urllib.parse.quote)

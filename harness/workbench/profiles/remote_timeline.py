@@ -1,4 +1,4 @@
-"""A run on an XProf server as the contents of a file: the server's trace events, with figures from its tables."""
+"""A run on an XProf server, read like a capture's file: the server's trace events, plus figures from its tables."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from harness.workbench.profiles import conversion
 from harness.workbench.profiles.conversion import GIBIBYTES, GIGAFLOPS, MICROSECOND, number
 from harness.workbench.profiles.remote import Remote, decode
 
-# The trace viewer stops here (xprof 2.24).
+# The trace viewer stops at this number of events (xprof 2.24).
 MOST_EVENTS = 1_000_000
 _PICOSECONDS_PER_MICROSECOND = 1_000_000
-# Lines of a device with this number or a higher one are derived by XProf from others (kThreadIdDerivedMin of its
-# trace_utils); threads of a host may have any number.
+# XProf derives lines of a device from other lines, and gives them this number or a higher one (kThreadIdDerivedMin of
+# its trace_utils). Threads of a host may have any number.
 _DERIVED = 0xDEADBEEF
 # Numbers of programs have 64 bits.
 _DIGITS = 21
@@ -43,7 +43,7 @@ _SIMULATED = "simulated "
 class _Traced(msgspec.Struct):
     """One event of the trace viewer; the last event of a trace is empty.
 
-    `args` hold its statistics; in an event that names a process or thread, the name.
+    `args` are its statistics. In an event that names a process or thread, they contain the name.
     """
 
     pid: int = 0
@@ -68,9 +68,10 @@ def protos(host: Remote) -> dict[str, bytes]:
 
 
 def space(host: Remote) -> Space:
-    """The host's capture: the trace viewer's events, and XProf's tables for figures that the events lack.
+    """The host's capture: the trace viewer's events, plus figures from XProf's tables that the events lack.
 
-    FLOPs come from hlo_stats, a device's peaks from roofline_model, the module of an operation from the run around it.
+    FLOPs come from hlo_stats, and a device's peaks from roofline_model. The module of an operation is that of the run
+    around it.
     """
     data = host.ask("trace_viewer", {"host": host.host})
     reading_limits.note_objects(len(data))
@@ -144,7 +145,7 @@ def _events(
 
 
 def _module_called(plain: str, modules: Mapping[str, bytes]) -> str:
-    """The only module called `plain` with a number; `plain` if there are none or several."""
+    """The only module called `plain`, with its number; `plain` if there is none, or several."""
     named = [name for name in modules if name.partition("(")[0] == plain]
     return named[0] if len(named) == 1 else plain
 
@@ -155,7 +156,7 @@ def _value(name: str, text: str) -> Value:
 
 
 def _flops(host: Remote) -> dict[tuple[int | None, str], float]:
-    """FLOPs of one execution by program and operation, from XProf's rates and times."""
+    """FLOPs of one execution, by (program, operation), computed from XProf's rates and times."""
     return {
         (_integer(row.get("program_id")), str(row.get("hlo_op_name"))): round(rate * took)
         for row in conversion.ask((host,), "hlo_stats")[0].rows
@@ -168,7 +169,7 @@ def _integer(value: object) -> int | None:
 
 
 def _peaks(host: Remote) -> dict[str, Value]:
-    """Statistics of a device plane for the run's kind of device."""
+    """The statistics of a device's plane: the kind of device and its peaks."""
     properties = conversion.ask((host,), "roofline_model")[0].properties
     if not properties.get("device_type"):
         return {}

@@ -1,4 +1,4 @@
-"""Time without work: idle time by device and part, largest gaps, known patterns; steps; the host in the idle time."""
+"""Time without work: idle time by device and part, largest gaps, known patterns; steps; the host during idle time."""
 
 from harness.records import Capture, Table
 from harness.workbench.hlo.interconnect import host_bytes_per_second, host_rates
@@ -10,18 +10,18 @@ from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_tables
 from harness.workbench.profiles.reading import BARRIER
 from harness.workbench.profiles.views import EDGE_STEPS, FEWEST_STEPS, meets, overlap_of
 
-# If kernels fill more than this share of a run, idle time between operations says little about how busy the units are.
-# Our choice, like the limit for one long block, half of the time.
+# If kernels fill more than this share of a run, idle time between operations hardly shows the use of the units. Half of
+# the time is our choice, as is the limit for one long block.
 _MOSTLY = _MOST = 0.5
-# Protocol, section 6: step time varying more than this between devices is a load imbalance. Section 8: input under
-# 10 %.
+# Step times that differ by more than IMBALANCE between devices are a load imbalance (protocol, section 6). Input should
+# take under 10 % (section 8).
 IMBALANCE, _INPUT = 0.05, 0.10
 _HOST_ROWS = 5
-SHORT = "The capture lacks operations of {short}: their line ends before that of the runs, or has holes."
+SHORT = "The capture lacks operations of {short}: the line of operations ends before the runs end, or has holes."
 MARK_STEPS = 'To mark steps, put each in jax.profiler.StepTraceAnnotation("train", step_num=n).'
 _NAME_FUNCTIONS = (
-    "Functions of your own appear here by name if they are decorated with jax.profiler.annotate_function; blocks of "
-    "lines if they run in jax.profiler.TraceAnnotation"
+    "To see your own functions here by name, decorate them with jax.profiler.annotate_function; for blocks of lines, "
+    "use jax.profiler.TraceAnnotation"
 )
 
 _IDLE = Analysis(
@@ -50,16 +50,15 @@ _IDLE = Analysis(
         f"Bubble fraction: under {EXCELLENT:.0%} excellent, over {RED_FLAG:.0%} a red flag (protocol, section 3, item "
         f"4).",
         f"Fill and drain are the first and last {EDGE_STEPS} {{what}}.",
-        f"Fill and drain are not shown separately: that needs {FEWEST_STEPS} steps, and the capture has {{few}} "
-        "({which}).",
+        f"Fill and drain are shown only for {FEWEST_STEPS} or more steps; the capture has {{few}} ({{which}}).",
         "The capture shows no runs of modules, so the bubble fraction includes idle time of the host.{no_runs:?}",
-        f"{SHORT} This time counts neither as busy nor as idle.",
-        "A Pallas kernel is one operation here. If kernels fill a run, a table below shows the time inside them; for "
-        "an attempt, `ratchet.sh show N` shows it.",
+        f"{SHORT} This time is not counted, neither as busy nor as idle.",
+        "A Pallas kernel is one operation here. If a run is mostly kernels, a table below splits their time; for an "
+        "attempt, use `ratchet.sh show N`.",
         "{hint}",
     ),
 )
-# A TPU records the inside of a kernel only if it is asked to.
+# A TPU records the inside of a kernel only on request.
 _NO_ROWS = (
     "Nothing was recorded inside the kernels: capture again with LIBTPU_INIT_ARGS="
     "--xla_xprof_enable_custom_call_tracing=true in the mode TRACE_COMPUTE (`ratchet.sh profile --mode TRACE_COMPUTE`)."
@@ -68,8 +67,8 @@ _LARGEST = Analysis(
     name="largest_gaps",
     title="Largest gaps",
     columns="device;start_seconds=at;seconds=gap;place=where;before=after this;after=before this;host=host meanwhile",
-    # If several of the host's periods cover most of a gap, the shortest is the most specific; a step's annotation says
-    # nothing about the host.
+    # If several periods of the host cover a gap equally, the shortest is the most specific. Annotations of steps are
+    # left out, because they do not show the host's work.
     query=f"""
         with shown as (
             select row_number() over (order by seconds desc, device, start_seconds) as at_, * from gaps
@@ -88,12 +87,12 @@ _LARGEST = Analysis(
 _ADVICE = {
     "gaps between blocks": "use more steps or larger blocks",
     "transfers not overlapped": "double buffering is off or too shallow",
-    "host transfers not overlapped": "start them earlier, so that more work runs meanwhile, or offload less",
+    "host transfers not overlapped": "start the transfers earlier, so that more work runs meanwhile, or offload less",
     "many very short blocks": "blocks are too small",
     "one very long block": "fine only if the grid has enough steps",
     "copies": "look for aliasing, layouts and sharding",
-    "idle at start and end": "this is fill and drain: the grid is small",
-    "large collectives": "check the sharding; set it by with_sharding_constraint or shard_map",
+    "idle at start and end": "this is fill and drain, because the grid is small",
+    "large collectives": "check the sharding; set it with with_sharding_constraint or shard_map",
     "idle while the host works": "look at the input pipeline and host synchronisation; wrap suspected host functions "
     "in jax.profiler.annotate_function to see them by name in the timeline",
 }
@@ -112,7 +111,7 @@ _PATTERNS = Analysis(
         waited as (
             select is_host_transfer, sum(self_seconds) as took, arg_min(name, rank) as longest from times
             where class = 'memory transfer' and half = 'done' group by 1),
-        -- The length at which half of the time is in longer operations: many empty copies do not make a block short.
+        -- Half of the time is in operations longer than this length, so many empty copies do not make blocks short.
         lengths as (
             select seconds, sum(seconds) over (order by seconds, execution) as so_far, sum(seconds) over () as all_
             from work where is_main and is_work),
@@ -174,38 +173,38 @@ _PATTERNS = Analysis(
         from seen join (values {", ".join(f"('{pattern}', '{advice}')" for pattern, advice in _ADVICE.items())})
             a(pattern, advice) using (pattern) order by at_""",
     notes=(
-        "Patterns: protocol, section 3. If that section gives no number for a pattern, the limit is the red flag of "
-        "its item 4. The limit for one long block, half of the time, is ours.",
+        "The patterns are those of section 3 of the protocol. If that section gives no limit for a pattern, the limit "
+        "is the red flag of item 4. The limit for one long block, half of the time, is ours.",
     ),
 )
 GAPS = (_IDLE, _LARGEST, _PATTERNS)
-# Waits shorter than this together are left out: a v6e records one of some ns before every run.
+# Waits with a shorter total are left out: a v6e records a wait of a few ns before every run.
 _SHORTEST_WAIT = 1e-6
 _RUNTIME_WAITS = Analysis(
     name="runtime_waits",
     title="Waits before programs",
     columns="device;wait!;module;count;seconds=time;longest_seconds=longest",
     query=f"""
-        select label, case w.name when '{BARRIER}' then 'for the other chips' else 'for what it needs' end || ' ('
+        select label, case w.name when '{BARRIER}' then 'for the other chips' else 'for its dependencies' end || ' ('
             || w.name || ')', module, count(*), sum(seconds) as took, max(seconds)
         from waits w join devices using (device) where is_main
         group by device, label, w.name, module having took >= {_SHORTEST_WAIT} order by took desc, device""",
     notes=(
-        "As the runtime records them (XLA TraceMe), by the profiler's clock. A program with collectives begins when "
-        "all its chips are there: a device that waits long is early, the others are late. Waits for other chips are "
-        "not counted as idle time.",
+        "Waits are those that the runtime records (XLA TraceMe), by the profiler's clock. A program with collectives "
+        "begins when all its chips are ready, so a device that waits long is early, and the others are late. Waits for "
+        "other chips are not counted as idle time.",
     ),
     is_optional=True,
 )
 
-# A program whose steps wait for the host's memory for longer than all else takes cannot hide these waits behind work.
+# If a program's steps wait for the host's memory longer than all other work takes, this work cannot hide the waits.
 HOST_FACTS = """
     select is_bound, not coalesce(is_bound, false) as hides, both_ways_seconds / seconds as both_ways,
         hiding_seconds / seconds as hiding from host_bound"""
 _HOST_BOUND = (
-    "The link to the host is the limit{is_bound:?}: steps wait for it for longer than all else takes, so to start "
-    "transfers earlier saves at most {hiding:%}. To run both directions and all else at once saves at most "
-    "{both_ways:%} at these rates: send one chunk back while the next comes; or offload less, or narrower types"
+    "The link to the host is the limit{is_bound:?}: steps wait for it longer than all other work takes, so starting "
+    "transfers earlier saves at most {hiding:%}. Running both directions and all work at once saves at most "
+    "{both_ways:%} at these rates: send one chunk back while the next comes; or offload less, or use narrower types"
 )
 _HOST_TRANSFERS = Analysis(
     name="host_transfers",
@@ -221,9 +220,9 @@ _HOST_TRANSFERS = Analysis(
         where is_main order by device, direction""",
     facts=HOST_FACTS,
     notes=(
-        "`in flight`: includes time in a queue behind others. `link busy`: the time in which any transfer of the "
-        "direction was in flight. `rate`: bytes over this time, where the device waited for the last transfer; "
-        "a lower bound, because the link may idle between. `at the link`: {link_words}.",
+        "`in flight`: includes time in a queue behind other transfers. `link busy`: the time with any transfer of this "
+        "direction in flight. `rate`: bytes per busy time, if the device waited for the last transfer; a lower bound, "
+        "because the link may idle between. `at the link`: {link_words}.",
         "Waited time is exposed: start the transfers earlier, so that more work runs meanwhile (prefetch), or offload "
         "less.{hides:?}",
         f"{_HOST_BOUND}.",
@@ -233,17 +232,17 @@ _HOST_TRANSFERS = Analysis(
 
 
 def host_transfers(capture: Capture) -> tuple[Table, ...]:
-    """Transfers from and to the host next to what the link's rate allows; empty if there are none."""
+    """A table of the transfers from and to the host, with their least time at the link's rate; () without transfers."""
     chip = op_times.chip_of(capture)
-    words = f"the time of all bytes at {host_rates(chip)}" if chip else "unknown, as the chip is"
+    words = f"the time of all bytes at {host_rates(chip)}" if chip else "unknown, because the chip is unknown"
     back, there = (host_bytes_per_second(chip, to_host=to_host) if chip else None for to_host in (True, False))
     return tables(capture, (_HOST_TRANSFERS,), to_host=back, from_host=there, link_words=words)
 
 
 def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Idle time and waits; if kernels fill a run, also the inside of kernels as the capture's files show it.
+    """Tables of idle time and waits; if kernels fill a run, also of the inside of kernels.
 
-    Raises RatchetError if these files cannot be read.
+    Raises RatchetError if the capture's files cannot be read.
     """
     database = database_of(capture)
     query = "select max(kernels), (select bool_or(platform = 'tpu') from devices) from part_times"
@@ -269,9 +268,9 @@ STEPS = (
                 (select devices from unrecorded) as short
             from step_median""",
         notes=(
-            "Steps: {what}.{marks} Own work is the median without collectives: devices that wait for each other take "
-            "equally long, whatever their share of the work.",
-            f"{SHORT} Steps without operations are timed by the profiler's clock, which may jump; their spread, own "
+            "Steps: {what}.{marks} Own work is the median time without collectives: devices that wait for each other "
+            "have equal step times, even if their shares of the work differ.",
+            f"{SHORT} Steps without operations have times of the profiler's clock, which may jump; their spread, own "
             "work and idle time are unknown.",
         ),
         empty=_NO_STEPS,
@@ -311,13 +310,13 @@ STEPS = (
         columns="period=the host meanwhile;line=thread;seconds=of the idle time;share",
         query=f"""
             with
-            -- The annotation of a step lasts as long as the step and says nothing about the host.
+            -- The annotation of a step lasts as long as the step, so it does not show the host's work.
             pieces as (
                 select h.name, h.thread, greatest(h.start_seconds, t.start_seconds) as start_seconds,
                     least(h.end_seconds, t.end_seconds) as end_seconds
                 from host h join together t on {meets("h", "t")}
                 where h.step is null and h.name not in (select name from steps)),
-            -- Calls of one name may lie inside each other: their time counts once.
+            -- Calls of the same name may be nested; their time counts once.
             counted as (
                 select name, thread, greatest(start_seconds, coalesce(max(end_seconds) over (partition by name, thread
                     order by start_seconds, end_seconds rows between unbounded preceding and 1 preceding), 0)) as from_,
@@ -350,6 +349,6 @@ def steps_table(capture: Capture) -> tuple[Table, ...]:
 
 
 def idle_in_steps(capture: Capture) -> float | None:
-    """The share of the steps' time in which all devices are idle together; None if the capture shows no steps."""
+    """The share of the steps' time in which all devices are idle at once; None if the capture shows no steps."""
     value: float | None = database_of(capture).facts(STEPS[-1].facts, is_simulated=capture.is_simulated)["idle"]
     return value

@@ -1,26 +1,26 @@
-"""The views of a capture's tables, in SQL, and a sentence on each."""
+"""The views on a capture's tables, in SQL, and a sentence on each view."""
 
-# Protocol, section 3, item 4: the first and last 2 to 3 steps are fill and drain. With two at each end, there is a
-# middle part from six steps on.
+# The first and last 2 to 3 steps are fill and drain (protocol, section 3, item 4). Two steps at each end leave a middle
+# part if there are six steps or more.
 EDGE_STEPS = 2
 FEWEST_STEPS = 3 * EDGE_STEPS
 
 
 def overlap_of(first: str, second: str) -> str:
-    """The seconds that two spans share, in SQL."""
+    """SQL for the seconds that two spans share."""
     start = f"greatest({first}.start_seconds, {second}.start_seconds)"
     return f"greatest(0, least({first}.end_seconds, {second}.end_seconds) - {start})"
 
 
 def meets(first: str, second: str) -> str:
-    """The SQL condition that two spans overlap by more than rounding explains."""
+    """SQL for a condition: two spans overlap by more than rounding explains."""
     return (
         f"{first}.start_seconds < {second}.end_seconds - 5e-13 and {first}.end_seconds > {second}.start_seconds + 5e-13"
     )
 
 
 def _recorded_of(span: str) -> str:
-    """The seconds of a span without the runs whose operations the capture lacks, in SQL."""
+    """SQL for the seconds of a span, without runs whose operations the capture lacks."""
     lacking = f"select sum({overlap_of(span, 'r')}) from runs r where r.device = {span}.device and not is_recorded"
     return f"greatest(0, {span}.end_seconds - {span}.start_seconds - coalesce(({lacking}), 0))"
 
@@ -63,8 +63,8 @@ create view times as
         from executions e join operations o using (operation) join devices d using (device)
         where e.line = 'serial' and d.is_main group by o.module, o.name
     ) select o.*, count, seconds, self_seconds, in_steps_count, in_steps_seconds, self_seconds / count as mean_seconds,
-        -- The time that FLOPs and bytes of one run need at the devices' peaks; NULL if not known. For a kernel whose
-        -- FLOPs nobody counted, the bytes alone are no roofline.
+        -- The time that FLOPs and bytes of one run need at the devices' peaks; NULL if unknown. If a kernel's FLOPs are
+        -- unknown, its bytes alone give no roofline.
         case when class not in ('communication', 'memory transfer', 'control flow')
             and not (flops is null and class in ('custom kernel', 'attention')) then
             nullif(greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)), 0) end as least_seconds,
@@ -92,8 +92,8 @@ create view transfers as
     from numbered s join numbered d on s.device = d.device and s.module = d.module and s.pair = d.pair and s.nth = d.nth
     where s.half = 'start' and d.half = 'done';
 create view host_spans as
-    -- A transfer that waits in a queue behind others counts once. If a span ends in a wait for its last transfer, the
-    -- link was at work until the end; else it may have been idle before.
+    -- Overlapping transfers are one span, so time in a queue counts once. If a span ends in a wait for its last
+    -- transfer, the link was busy until the end; otherwise the link may have been idle before the end.
     with flights as (
         select *, max(end_seconds) over (partition by device, direction order by start_seconds, end_seconds
             rows between unbounded preceding and 1 preceding) as so_far from transfers where is_host_transfer),
@@ -107,7 +107,7 @@ create view host_spans as
             > 0.01 * (max(end_seconds) - min(start_seconds)) as ends_in_wait
     from numbered group by device, direction, nth;
 create view whole as
-    -- `uncounted` is the share of the time in kernels whose FLOPs nobody counted.
+    -- `uncounted` is the share of the time in kernels without a FLOP count.
     select sum(self_seconds) as whole,
         sum(self_seconds) filter (is_kernel and flops is null) / nullif(whole, 0) as uncounted
     from times;
@@ -151,7 +151,7 @@ create view extents as
         case when l.device is not null then {_recorded_of("l")} end as in_loop, p.* exclude (device)
     from wholes w left join looped l using (device) join paused p using (device);
 create view part_times as
-    -- Each part of a device's time as the spans of which it consists; idle time between runs lies in no span.
+    -- Each part of a device's time consists of spans; idle time between runs is in no span.
     with parts as (
         select device, 0 as place, 'all runs' as part, start_seconds, end_seconds from spans
         union all
@@ -210,14 +210,14 @@ create view host_bound as
         from steps s join devices using (device) where is_main and is_recorded)
     select sum(waited) as waited_seconds, sum(seconds - waited) as other_seconds, sum(seconds) as seconds,
         sum(greatest(0, least(waited, seconds - longest))) as both_ways_seconds,
-        -- Prefetch alone cannot save more than everything at once.
+        -- Prefetch alone cannot save more than full overlap of all work.
         least(waited_seconds, other_seconds, both_ways_seconds) as hiding_seconds,
         waited_seconds > other_seconds as is_bound
     from by_step;
 create view step_summary as
     select device, label, count(*) as count, median(seconds) as median_seconds, min(seconds) as least,
         max(seconds) as most,
-        -- A step without operations is timed by the profiler's clock, which may jump.
+        -- Steps without operations have times of the profiler's clock, which may jump.
         count(*) filter (is_recorded) as recorded, sum(seconds) filter (is_recorded) as recorded_seconds,
         median(seconds) filter (is_recorded) as recorded_median,
         case when recorded > 1 then (max(seconds) filter (is_recorded) - min(seconds) filter (is_recorded))
@@ -249,7 +249,7 @@ create view together as
 """
 _CHAINS_SQL = """
 create view unfused as
-    -- Elementwise operations and reductions whose large result another of them reads again.
+    -- Elementwise operations and reductions with a large result that another such operation reads again.
     with recursive work_on as (
         select * from times where class in ('elementwise fusion', 'other') and text != '' and result_bytes >= 1048576
             and regexp_matches(kind, 'fusion|elementwise|reduce|convert|broadcast')),
@@ -272,36 +272,37 @@ create view unfused as
     from listed join work_on w using (operation) group by start having now > 0 and fused < now;
 """
 VIEWS_SQL = _BASIC_SQL + _TIMELINE_SQL + _CHAINS_SQL
-# A sentence on the contents of each view, for `schema`.
+# The contents of each view in words, for `schema`.
 VIEWS = {
     "work": "serial executions with the columns of their operation, and label and is_main of their device",
     "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs; mean_seconds of "
     "one run; in_steps_count and in_steps_seconds of the runs in recorded steps; least_seconds at the peaks, bound "
-    "(compute or memory) and ratio of the two; rank; share of the time",
+    "(compute or memory), ratio of mean_seconds to least_seconds; rank; share of the time",
     "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
-    "host_spans": "time without a break in which transfers of one direction, from or to the host, were under way; "
-    "ends_in_wait if the device waited for the last of them, so that the link was at work until the end",
-    "host_links": "a device's link to its host by direction: busy_seconds, share of the steps, and the rate, at least, "
-    "in the spans that end in a wait",
-    "host_bound": "one row: the steps' waits for host memory, all else in them, is_bound if the waits are longer, and "
-    "the most that prefetching, or all transfers and all else at once, can save",
+    "host_spans": "unbroken time with a transfer in flight in one direction (from or to the host); ends_in_wait: the "
+    "device waited for the last transfer, so the link was busy until the end",
+    "host_links": "a device's link to its host by direction: busy_seconds, share of the steps, and a lower bound of "
+    "the rate, from the spans that end in a wait",
+    "host_bound": "one row: in all steps, the waits for host memory, all other time, is_bound (the waits are longer), "
+    "and the most time that prefetching, or full overlap of all transfers and all work, can save",
     "peaks": "one row: peak FLOP/s and HBM bytes/s of one device, as the capture states, and the number of devices",
     "busy_times": "busy seconds of each device, and the span from its first operation to its last",
-    "step_median": "one row: the median time of the main devices' steps, how many show operations, what a step is",
-    "part_times": "idle time, and share in kernels, of each part of a device's time: all runs, fill, steady, drain, "
-    "between runs (if there are steps, from the first to the last), outside steps",
-    "loops": "the time of each device from its first step to its last, if there are several",
+    "step_median": "one row: the median time of the main devices' steps, the number of recorded steps, and the meaning "
+    "of a step",
+    "part_times": "for each part of a device's time, idle time and share in kernels; parts: all runs, fill, steady, "
+    "drain, between runs (if there are steps, from the first to the last), outside steps",
+    "loops": "the time from a device's first step to its last, for devices with several steps",
     "pauses": "times in which a device has no program: between runs, before the first step, after the last step; "
-    "seconds without the runs whose operations the capture lacks",
-    "extents": "the time, as far as operations are recorded, and pauses of each device as a whole, from its first step "
-    "to its last, and outside of these",
-    "step_times": "the steps of the main devices with their own work, without collectives, and their idle time",
-    "step_summary": "one row a device: its steps, their median, spread, own work and idle fraction",
+    "seconds leave out runs whose operations the capture lacks",
+    "extents": "recorded time and pauses of each device: in all, from its first step to its last, and outside the "
+    "steps",
+    "step_times": "the steps of the main devices, with own work (without collectives) and idle time",
+    "step_summary": "one row for each device: its steps, their median, spread, own work and idle fraction",
     "unrecorded": "one row: the devices whose operations the capture lacks in some runs; NULL if there are none",
-    "together": "spans of the steps in which all devices are idle",
-    "unfused": "chains of elementwise operations over one large array: bytes now and in one pass, seconds saved",
-    "whole": "one row: the self time of all operations, and the share of it in kernels without a FLOP count",
-    "elapsed": "one row: the self time of all operations and the time in which a device had none to run",
-    "step_counts": "one row: the number of steps of all devices (NULL if a device shows none), what a step is, the "
-    "number of devices",
+    "together": "spans within steps in which all devices are idle",
+    "unfused": "chains of elementwise operations over a large array: bytes now and in one pass, seconds saved",
+    "whole": "one row: the self time of all operations, and its share in kernels without a FLOP count",
+    "elapsed": "one row: the self time of all operations plus the idle time of the devices",
+    "step_counts": "one row: the number of steps of all devices (NULL if a device shows none), the meaning of a step, "
+    "the number of devices",
 }

@@ -1,6 +1,6 @@
 """The chips, one file each. To add a chip, add its file. Loading one chip loads no other chip.
 
-docs/ADD_A_CHIP.md says where each figure of a row comes from.
+docs/ADD_A_CHIP.md has the source of each figure of a row.
 """
 
 import importlib
@@ -31,5 +31,5 @@ def row(name: str) -> ChipRow:
 
 
 def having(has: Callable[[ChipRow], bool]) -> tuple[str, ...]:
-    """The names of the chips for whose row `has` returns True, in the order of `names()`."""
+    """The names of all chips for which `has(row)` is True, in the order of `names()`."""
     return tuple(name for name in names() if has(row(name)))

@@ -79,7 +79,8 @@ class Chip(Figures):
     - The other TPUs: one core.
     - A GPU: the whole chip; `cores` is its number of streaming multiprocessors.
 
-    Peaks of narrower types are None if the chip multiplies them no faster than bfloat16; its compiler then widens them.
+    The peak of a narrower type is None if the chip multiplies this type no faster than bfloat16. The compiler then
+    widens it.
 
     - `topology`: the smallest topology of the chip that the TPU compiler accepts, None for a GPU.
     - `cache_bytes`: the size of the chip-wide cache, in which arrays may stay from one call to the next (0 on a TPU).
@@ -182,8 +183,8 @@ class Calibrated:
     # A binary fraction, so that sums of cycles are exact and the units return to the same states.
     matmul_slowdown: float = 33 / 32
     # The number of matmuls that can be queued in front of a matrix unit while the core continues. With a queue of one,
-    # a slowed stream of matmuls delays nothing else. On v6e, attention and cross-entropy need that queue, and a longer
-    # one changes nothing. On v7x, a queue makes the times of backward attention and grouped products worse
+    # a slowed stream of matmuls delays nothing else. On v6e, attention and cross-entropy need this queue, and a longer
+    # queue changes nothing. On v7x, a queue makes the times of backward attention and grouped products worse
     # (benchmarks/CALIBRATION.md).
     matmul_queue: int = 0
 
@@ -212,9 +213,10 @@ class Links:
     """The inter-chip links of one kind of TPU.
 
     `one_way_bytes_per_second` is the bandwidth of one link in one direction. Along each of the torus's `axes` a chip
-    has two neighbours. An axis closes to a ring if its length is `ring_size`, or a multiple of it on chips whose cubes
-    are joined by optical switches (`rings_are_multiples`). `source` is the publication. `hop_seconds` is the time that
-    each link on the way adds to a transfer. `reached_share` is the fraction of the bandwidth that transfers reach.
+    has two neighbours. An axis closes to a ring if its length is `ring_size`. If optical switches join the chip's cubes
+    (`rings_are_multiples`), it also closes at multiples of `ring_size`. `source` is the publication. `hop_seconds` is
+    the time that each link of the route adds to a transfer. `reached_share` is the fraction of the bandwidth that
+    transfers reach.
     """
 
     one_way_bytes_per_second: float
@@ -225,7 +227,8 @@ class Links:
     # "About 1 us" for one hop (How to Scale Your Model, part 3).
     hop_seconds: float = 1e-6
     # Permutations between neighbours reach 86.8 GB/s of 100 on v6e and 86.3 of 100 on v5p (marin-community/marin, issue
-    # 6736), an all-gather on 8 x 16 chips of v5e 95 % of 45 GB/s (AI-Hypercomputer, accelerator-microbenchmarks).
+    # 6736). An all-gather on 8 x 16 chips of v5e reaches 95 % of 45 GB/s (AI-Hypercomputer,
+    # accelerator-microbenchmarks).
     reached_share: float = 0.86
 
     @property
@@ -248,13 +251,13 @@ class ChipRow:
     """All facts of one chip.
 
     `chip` holds the published facts: a Chip, or only Figures if no kernel is judged for it. `units` holds the timings
-    that the compiler shows, None for a chip that is not simulated. `calibrated` was fitted to published times, None if
-    there are none. `intervals` has the range that these times allow for each constant. `links` are the links to other
-    chips, None if nothing is published.
+    that the compiler shows, None for a chip that is not simulated. `calibrated` was fitted to published times; None
+    without published times. `intervals` has the range that these times allow for each constant. `links` are the links
+    to other chips, None if nothing is published.
 
-    `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of that
-    time: 68.27 % of the errors at further published times should be smaller. It is estimated from the published times
-    that no constant was fitted to, leaving out each in turn (benchmarks/FIDELITY.md).
+    `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of the
+    time. At further published times, 68.27 % of the errors should be smaller. It is estimated from published times to
+    which no constant was fitted, leaving out each time in turn (benchmarks/FIDELITY.md).
 
     The keys of a contest hash the whole row of its chip except `workbench`, which the judge must not read.
     """

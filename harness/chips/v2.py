@@ -1,4 +1,4 @@
-"""TPU v2: only for predictions, because the ratchet's compilers make no kernels for it."""
+"""TPU v2: only for predictions, because the ratchet's compilers do not support it."""
 
 from harness.chips.row import PAPER, ChipRow, Figures, Links
 from harness.chips.workbench import Workbench

@@ -1,4 +1,4 @@
-"""TPU v3: only for predictions, because the ratchet's compilers make no kernels for it."""
+"""TPU v3: only for predictions, because the ratchet's compilers do not support it."""
 
 from harness.chips.row import BOOK, PAPER, ChipRow, Figures, Links
 from harness.chips.workbench import Workbench

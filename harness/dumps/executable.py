@@ -1,7 +1,7 @@
 """Reads constants of a compiled program from PJRT's serialized executable, because the compiler's text lacks them.
 
 These constants are the tables of neighbours that XLA's collectives read and, on 32 chips and more, the tables of
-routes. `Compiled.runtime_executable().serialize()` returns the executable's bytes; they belong next to the dumps, in a
+routes. `Compiled.runtime_executable().serialize()` returns the executable's bytes. They must be next to the dumps, in a
 file whose name ends in `.executable`.
 """
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from harness.dumps.allocations import Allocation
 
 SUFFIX = ".executable"
-# Constants lie one after the other, in the order of the allocations, each at a multiple of the stride from the first;
-# the last one is padded to whole blocks (libtpu 0.0.42 and 0.0.50).
+# Constants are stored in the order of the allocations. The distance of each constant from the first is a multiple of
+# the stride. The last constant is padded to whole blocks (libtpu 0.0.42 and 0.0.50).
 _STRIDE, _BLOCK = 16384, 512
 _TABLE = re.compile(r"[su]32\[(\d+)\]")
 _WORD = 4
-# The image of a program lies in a protocol buffer, after a list of its parts. Each part has an offset (left out if 0)
-# and a size. The part of kind 2 has the constants; the part of kind 3 takes no bytes of the image.
+# The image of a program is in a protocol buffer, after a list of the image's parts. Each part has an offset (left out
+# if 0) and a size. The part of kind 2 has the constants; the part of kind 3 takes no bytes of the image.
 _CONSTANTS = re.compile(
     rb"\x12[\0-\x7f]\x08\x02\x10\x01\x1a[\0-\x7f]\x10([\x80-\xff]*[\0-\x7f])"
     rb"(?:\x12[\0-\x7f]\x08\x03\x10\x01\x20[\x80-\xff]*[\0-\x7f])?\x1a([\x80-\xff]*[\0-\x7f])",

@@ -98,13 +98,13 @@ def counts(module_proto: bytes, text: str) -> HloCounts:
 
 
 def collectives(module_proto: bytes) -> tuple[str, ...]:
-    """The opcodes of XLA's own collectives in the module, each once. Raises RatchetError `bad-hlo`."""
+    """The opcodes of XLA's collectives in the module, each once. Raises RatchetError `bad-hlo`."""
     opcodes = {instruction.opcode.removesuffix("-start") for instruction in _instructions(module_proto)}
     return tuple(sorted(opcodes.intersection(_COLLECTIVES)))
 
 
 def custom_calls(module_proto: bytes) -> tuple[CustomCall, ...]:
-    """Every custom call of the module, host callbacks among them. Raises RatchetError `bad-hlo`."""
+    """Every custom call of the module, including host callbacks. Raises RatchetError `bad-hlo`."""
     return tuple(
         CustomCall(
             name=instruction.name,

@@ -1,7 +1,7 @@
 """The TPU compiler's final schedule as records: bundles, their operations, and the use of each bundle's slots.
 
-The form of the text is known from dumps of libtpu 0.0.42 and 0.0.50. Text of an unknown form is kept, so that it is
-counted instead of overlooked.
+The form of the text is known from dumps of libtpu 0.0.42 and 0.0.50. Text of an unknown form becomes an unreadable
+operation, which is counted instead of ignored.
 """
 
 import gc
@@ -26,7 +26,7 @@ from harness.hlo.module import Module
 
 
 class Op(NamedTuple):
-    """One operation of a bundle; a tuple, because a schedule has a million of them.
+    """One operation of a bundle; a tuple, because a schedule may have a million operations.
 
     - `destination`: the physical register that the operation writes (`s12`, `p3`, `v7`, `vm2`), or "".
     - `predicate`: `p3` or `!p3` if the operation takes effect only under that predicate, otherwise "".
@@ -193,10 +193,9 @@ _STAGE = re.compile(r"iteration index, stage = (\d+)")
 _ENTRY = re.compile(r"entry bundle: %[\w.\-]+ = (?:[^*]*? )?([\w\-]+)\(")
 _SCHEDULE_FILE = re.compile(r"(\d+)-(.+)-\d+-final_bundles\.txt")
 _UTILISATION_FILE = re.compile(r"(\d+)-(.+)-\d+-final_hlo-static-per-bundle-utilization\.txt")
-# The last pass of the compiler whose text says where allocations lie.
+# The last compiler pass whose text has the addresses of allocations.
 _ALLOCATIONS_FILE = re.compile(r"(\d+)-(.+)-\d+-post-delay-converter\.txt")
-# libtpu 0.0.41 and later: if a file's name would be longer than this, the op's name in the file's name is cut off and a
-# number follows.
+# The longest name of a file. In a longer name, libtpu 0.0.41 and later cut off the op's name and append a number.
 _LONGEST_FILE_NAME = 250
 _CUT_NAME = re.compile(r"(.+)-\d+")
 _INSTRUCTION = re.compile(r"%([\w.\-]+) = ")
@@ -224,9 +223,9 @@ _NOTES = {
     "dma": _DIRECTION,
     "vwait": _MEETING,
 }
-# The form that nearly all operations of a long schedule have: a vector operation without a predicate, followed by at
-# most one comment, which is no note. Groups are the fields of Op; `_op` reads all other forms. The slash allows
-# transposes, whose operands begin with `[1/8]`.
+# The form of nearly all operations of a long schedule: a vector operation without a predicate, followed by at most one
+# comment, which is not a note. Groups are the fields of Op; `_op` reads all other forms. The slash allows transposes,
+# whose operands begin with `[1/8]`.
 _PLAIN = re.compile(
     r"(?:\A|(?<=;;))\s*+%[a-z]*+\d++(?:_([a-z]+\d+))? = (v(?!wait)[\w.\-]*+(?:\[\d+\][\w.]*+)*+)()"
     r"([^/(){};]*+(?:/\d[^/(){};]*+)?)"

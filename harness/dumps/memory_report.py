@@ -1,8 +1,8 @@
 """Reads reports on device memory that need no capture: the compiler's out-of-memory message, and JAX's snapshot.
 
-The message comes from XLA:TPU, about a program ("Ran out of memory in memory space hbm") or a kernel ("Scoped
-allocation with size ...", "Allocation (size=...) would exceed memory"), or from the runtime ("Attempting to allocate
-..."). The snapshot is the file of `jax.profiler.save_device_memory_profile`, a profile in pprof's form.
+The message comes from XLA:TPU or from the runtime ("Attempting to allocate ..."). XLA:TPU's message is about a program
+("Ran out of memory in memory space hbm") or a kernel ("Scoped allocation with size ...", "Allocation (size=...) would
+exceed memory"). The snapshot is the file of `jax.profiler.save_device_memory_profile`, a profile in pprof's form.
 """
 
 import gzip

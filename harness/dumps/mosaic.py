@@ -37,7 +37,7 @@ _NAMES = {
 
 
 def counts(bodies: Sequence[bytes]) -> MosaicCounts:
-    """Static counts over all bodies: each operation counts once, even if it stands in a loop.
+    """Static counts over all bodies: each operation counts once, even if it is in a loop.
 
     Only loads and stores of vectors are counted. In some JAX versions a store through a reference comes with a load of
     the old value, which the compiler removes later. `dma` counts transfers that are started. `not_understood` names
@@ -65,7 +65,7 @@ def fingerprint_text(body: bytes) -> str:
 
 @contextmanager
 def parsed(body: bytes) -> Iterator[ir.Module]:
-    """The kernel's module, in a context of its own. Raises RatchetError `bad-mosaic` if the body does not parse."""
+    """The kernel's module, in a separate context. Raises RatchetError `bad-mosaic` if the body does not parse."""
     with ir.Context() as context, ir.Location.unknown():
         _tpu_ext.register_dialect(context)
         # Only the pass knows the frozen dialect.

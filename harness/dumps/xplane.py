@@ -113,8 +113,8 @@ class Space:
     def is_whole(self) -> bool:
         """True if the file ends with a host's name, as files of profilers do.
 
-        Any other file was made by another program, or is cut off exactly at the end of a plane; a reader cannot
-        distinguish these two cases.
+        Any other file was made by another program, or is cut off exactly at the end of a plane. A reader cannot
+        distinguish these cases.
         """
         return bool(self.hostnames)
 
@@ -229,8 +229,8 @@ class _Events(Sequence[Event]):
 def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], bytes]":
     """Start and end of each field with this `number`, in one flat array; and the bytes of all other fields.
 
-    The message lies between `at` and `end`. Raises DecodeError or IndexError if the message breaks off, OverflowError
-    beyond 4 GiB (the limit of protobuf itself is 2 GiB).
+    The message is between the offsets `at` and `end`. Raises DecodeError or IndexError if the message breaks off,
+    OverflowError beyond 4 GiB (the limit of protobuf itself is 2 GiB).
     """
     places, others = array("I"), bytearray()
     while at < end:

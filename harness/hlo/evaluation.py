@@ -25,8 +25,8 @@ Values = npt.NDArray[np.generic]
 _Place: TypeAlias = "str | tuple[_Place, ...]"
 
 # Only integers are evaluated, because integer arithmetic is the same on every machine. Float arithmetic differs
-# (subnormal numbers, and conversions of numbers that no integer holds), so a branch in the simulation could skip work
-# that the chip does.
+# (subnormal numbers, and conversions of numbers that are too large for the integer). So a branch in the simulation
+# could skip work that the chip does.
 INTEGERS = {"pred": "?", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4"}
 # Attributes that do not affect the value; they come after the attributes that affect it.
 IRRELEVANT = re.compile(
@@ -45,7 +45,7 @@ abs add bitcast bitcast-convert broadcast clamp compare concatenate constant con
 dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
 reduce-window reshape reverse scatter select sign slice sort subtract transpose tuple while
 """
-# The order in which these operations add is not documented, so only exact sums are accepted: sums of -1, 0 and 1, such
+# The order in which these operations add is not documented. So only exact sums are accepted: sums of -1, 0 and 1, such
 # as the counts of a histogram.
 _SUMS = ("reduce", "reduce-window", "scatter")
 # If the float operands of these operations are all -1, 0 or 1, so are their results.
@@ -67,7 +67,7 @@ _SMALLEST = 2.0**-24
 _UNSET = "/*unset*/0"
 # The shape of a value that only orders operations, such as those of another core, and has no contents.
 _TOKEN = "token[]"
-# The most elements of a table of indices; larger arrays are something else.
+# The most elements of a table of indices. Larger arrays are not such tables.
 MOST_ELEMENTS = 1 << 22
 _MOST_INSTRUCTIONS = 20_000
 
@@ -295,9 +295,9 @@ class _Writer:
     def _has_unknown_order(self, instruction: Instruction) -> bool:
         """True if machines may put equal keys of a sort into different orders, and the result shows the order.
 
-        The order does not show if the sort is stable, or if elements with equal keys are identical: all operands are
-        broadcasts, except one operand of integers, whose elements are the keys. Floats may be equal without being
-        identical (0 and -0), so a sort of floats has an unknown order, even if it is stable.
+        The order does not show if the sort is stable, or if elements with equal keys are identical. They are identical
+        if all operands are broadcasts except one operand of integers, whose elements are the keys. Floats may be equal
+        without being identical (0 and -0), so a sort of floats has an unknown order, even if it is stable.
         """
         operands = [self._module.instructions[operand.name] for operand in instruction.operands]
         seen = [place for place, operand in enumerate(operands) if operand.opcode != "broadcast"]
@@ -343,7 +343,7 @@ class _Writer:
         return kinds[0] == "f32" and kinds[1] not in ("f32", "pred")
 
     def _truncate(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
-        """The numbers without fractions. Large numbers become unknown: machines convert them differently."""
+        """The numbers without fractions. Large numbers become unknown, because machines convert them differently."""
         target = instruction.shape.plain
         sizes = target[target.index("[") :]
         limit = self._written(frame, "f32[]", "constant", "1073741824", "")
@@ -380,8 +380,8 @@ class _Writer:
             )
             for opcode, first in (("maximum", 0), ("minimum", -1))
         )
-        # An element without updates keeps its initial numbers, the least number of the type in `greatest` and the
-        # greatest in `least`, so it does not count as different.
+        # An element without updates keeps its initial numbers: the least number of the type in `greatest`, and the
+        # greatest number in `least`. So the element does not count as different.
         sizes = kind.plain[kind.plain.index("[") :]
         differ = self._written(frame, f"pred{sizes}", "compare", f"%{greatest}, %{least}", ", direction=GT")
         other = self._unset(kind, frame)

@@ -143,8 +143,8 @@ class Module:
 
     - `devices`: the module's number of devices (num_partitions times replica_count). `mesh`: the layout of the devices,
       if known.
-    - `in_place`: pairs of a result's index (0 for a single result) and the number of the parameter whose memory the
-      result reuses.
+    - `in_place`: for each result that reuses a parameter's memory, the result's index (0 for a single result) and the
+      parameter's number.
     - `not_understood`: a sentence with a line number for each part that could not be read.
     """
 

@@ -13,8 +13,8 @@ from harness.hlo.tokens import DEVICES, Misunderstood, Tokens
 # The tables of source places after the first line: `1 "kernel.py"`, `1 {file_name_id=1 ... line=16 ...}`.
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _ROW = re.compile(r"(\d{1,18}) (.*)")
-# `{1}: (0, {}, may-alias)`: result 1 lies in the memory of parameter 0. If the result is not a tuple, its number is
-# left out.
+# `{1}: (0, {}, may-alias)`: result 1 is in the memory of parameter 0. If the result is not a tuple, its number is left
+# out.
 _ALIAS = re.compile(r"\{(\d{0,9})\}: \((\d{1,9}), \{\}")
 # Places beyond this number that are not understood are only counted.
 _MOST_SENTENCES = 200
@@ -241,7 +241,7 @@ class _Reader:
         )
 
     def _head(self, head: re.Match[str]) -> dict[str, Any] | None:
-        """The fields that stand before the attributes; None if the shape or the operands have an unusual form."""
+        """The fields that precede the attributes; None if the shape or the operands have an unusual form."""
         root, name, shape, opcode, inside = head.groups()
         if shape not in self._shapes:
             self._tokens.jump(head.start(3))

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from harness.errors import RatchetError
 from harness.hlo.tokens import DEVICES, DIMENSIONS, Misunderstood, Tokens
 
-# An axis of a mesh or a part of an axis: the axis's name, the size of the parts before this part (1 for a whole axis),
-# and the size.
+# An axis of a mesh, or a part of an axis: the name of the axis, the product of the sizes of the parts before this part
+# (1 for a whole axis), and the part's size.
 AxisPart: TypeAlias = tuple[str, int, int]
 
 

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"true|false|-?\d+")
 # `{{1}: (2, {})}`: the second result is in the memory of operand 2.
 _ALIASED = re.compile(r"\(\s*(\d+)")
 _NAME = re.compile(r"%[\w.\-]+")
-# Equal collectives share their code although each has a number of its own.
+# Equal collectives share their code, although each has a different number.
 _CHANNEL = re.compile(r"\bchannel_id=\d+(?:, )?")
 # These return their operand unchanged.
 _COPIES = ("copy", "copy-start", "copy-done")

@@ -28,7 +28,7 @@ _BRACES = rf"\{{(?:[^{{}}\"'/]++|{_STRING})*+\}}"
 for _ in range(9):
     _BRACES = rf"\{{(?:[^{{}}\"'/]++|{_STRING}|{_BRACES})*+\}}"
 _GROUP = re.compile(_BRACES, re.DOTALL)
-# The tokens that a jump over a balanced group must look at; all text between them is skipped at once.
+# The tokens that a jump over a balanced group must examine. All text between these tokens is skipped at once.
 _STOP = re.compile(r'[{}()\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|\'[^\'\n]*\'|/\*.*?(?:\*/|\Z)', re.DOTALL)
 # The largest machines have some ten thousand chips; the limit has room for the lists of a few hundred collectives.
 DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")

@@ -4,7 +4,7 @@ Each key hashes the code of all modules that its entry points import, directly o
 that compiles and simulates, this chip's facts, and the timed problem. The checks key covers everything that decides
 whether a kernel is right, the contest's own operator, and its prepare.py. A contest's keys contain only the contest's
 chip, its operator, and the operators that this operator uses. Comments, docstrings and formatting do not change a key.
-docs/KEYS.md lists, for each file, the keys that a change of it changes.
+docs/KEYS.md lists, for each file, the keys that depend on it.
 """
 
 import ast
@@ -72,8 +72,8 @@ _OPERATORS = (*(f"harness.operators.{home}" for home in OPERATORS.values()), "ha
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
 # Code with one of these words may import without an import statement.
 _WAYS_TO_IMPORT = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
-# Modules that compute nothing. `harness` holds the version, the two sandbox modules import modules in advance for
-# forked children, and `harness.operators` re-exports names of its modules.
+# Modules that compute nothing. `harness` has the version. The two sandbox modules import modules in advance for forked
+# children. `harness.operators` re-exports names of its modules.
 _NOT_FOLLOWED = ("harness", "harness.sandbox.warm", "harness.sandbox.forking", "harness.operators")
 # Fields that change no time: the title of a problem, and the counts that reports expect.
 _NOT_TIMED = ("title", "expected")
@@ -321,9 +321,9 @@ def _bytes_digest() -> str:
 
 @cache
 def _kept_graph(of_bytes: str) -> _Graph:
-    """The result of `_graph`, read from the user's cache if it is there.
+    """The result of `_graph`, read from the user's cache if possible.
 
-    Reading the imports of 200 files takes a second, and every verb that shows the state of a contest needs them.
+    Reading the imports of 200 files takes a second. Every verb that shows the state of a contest needs these imports.
     """
     # Without a home directory, the path is below os.devnull and cannot exist, so nothing is stored.
     kept = (files.cache_directory() or Path(os.devnull)) / f"keys-{of_bytes}.json"

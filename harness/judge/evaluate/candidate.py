@@ -304,13 +304,13 @@ def export_cpu(request: messages.ExportRequest) -> Done:
 def interpret(request: messages.InterpretRequest) -> Done:
     """Runs the program traced for the requested shape in TPU interpret mode.
 
-    If a wait could end any of several transfers, the first family at a smaller shape runs three times: transfers end in
-    the reverse of the order in which they were started, in that order, and in a random order. For the other families
-    the order is random. If this order makes a result wrong, the comparison with the reference fails. If the run of the
-    first family or of the full shape may have read unwritten memory, the program runs again on the same inputs. Memory
-    then holds the values that the first run left there, and random numbers where that run wrote nothing. Raises
-    Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`,
-    `transfer-order`, `left-memory`, `not-interpretable`.
+    If a wait could end any of several transfers, the first family at a smaller shape runs three times, with three
+    orders in which transfers end: last started first, first started first, and random. For the other families the order
+    is random. If this order makes a result wrong, the comparison with the reference fails. If the run of the first
+    family or of the full shape may have read unwritten memory, the program runs again on the same inputs. Memory then
+    holds the values that the first run left there, and random numbers where that run wrote nothing. Raises Rejected
+    `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`, `transfer-order`,
+    `left-memory`, `not-interpretable`.
     """
     traced = _traced(request.shape)
     is_first = request.family == traced.problem.families(full=False)[0]

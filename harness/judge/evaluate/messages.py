@@ -62,8 +62,8 @@ class ShapesReply:
 # The shapes that a kernel is traced for: the contest's shape, a reduced shape, and a second shape near the reduced one.
 TracedShape = Literal["full", "reduced", "second"]
 
-# The content of unwritten memory: a number; None: NaN; marked: a marked NaN, which gives comparisons the opposite of
-# their result for NaN; mixed: these kinds in turn, from element to element.
+# The content of unwritten memory. A number: this number. None: NaN. marked: a marked NaN, for which comparisons give
+# the opposite of their result for NaN. mixed: these kinds in turn, from element to element.
 Fill: TypeAlias = float | Literal["marked", "mixed"] | None
 
 
@@ -148,8 +148,8 @@ class CertifyRequest:
     """Prove that `for_chip` is the traced `program`, lowered for `chip`; write the CPU reference program to `artifact`.
 
     In the CPU reference program unwritten memory holds `fill`. If `joins_windows`, an input that is aliased to an
-    output and may be in VMEM shares the output's window. `trace` is the report on both programs; `splits` are the axes
-    of the chip's mesh over which the dimensions of each input, and then of each result, are split.
+    output and may be in VMEM shares the output's window. `trace` is the report on both programs. `splits` has, for each
+    input and then for each result, the axes of the chip's mesh over which its dimensions are split.
     """
 
     program: str
@@ -185,7 +185,7 @@ class CompileReply:
 class SimulateRequest:
     """Call `module`.`function` on a directory of dumps; `with_lines`: attribute the cost to source lines.
 
-    A small timeline of the run goes to the file `timeline`, if given.
+    A small timeline of the run is written to the file `timeline`, if given.
     """
 
     module: str

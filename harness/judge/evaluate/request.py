@@ -34,16 +34,16 @@ class Request:
     """The request for one evaluation.
 
     `directory` is the contest's folder, `work` the folder for programs, dumps and texts. `simulate(dump_directory,
-    chip, deadline_seconds=...)` is a function at the top level of a module. `on` chooses the source of the latency
-    (None: a device of the chip if there is one, else the simulator).
+    chip, deadline_seconds=...)` is a function at the top level of a module. `on` selects the source of the latency
+    (None: a device with the chip, if there is one, otherwise the simulator).
 
     If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with a
-    reference: the evidence can support no verdict, the contest's kernel.hlo.txt is not replaced, and the cost of each
-    source line is computed only if `with_lines`. `draws` are earlier draws. They are repeated, in addition to fresh
-    draws, if a program of their shape exists. A program in the cache `programs` is not compiled or simulated again; a
-    new program is added. Without a cache, or if children cannot be confined, everything is compiled and simulated anew.
-    `stubs` are the modules that the contest replaces by stand-ins. `assumption` is the contest's statement on branches
-    that depend on unknown values.
+    reference, so the evidence can support no verdict. Then the contest's kernel.hlo.txt is not replaced, and the cost
+    of each source line is computed only if `with_lines`. `draws` are earlier draws. They are repeated, in addition to
+    fresh draws, if a program of their shape exists. A program in the cache `programs` is not compiled or simulated
+    again; a new program is added. Without a cache, or if children cannot be confined, each program is compiled and
+    simulated. `stubs` are the modules that the contest replaces by stand-ins. `assumption` is the contest's statement
+    on branches that depend on unknown values.
     """
 
     directory: Path
@@ -79,9 +79,8 @@ class Listener:
     """The callbacks of a running evaluation.
 
     `progress` is called for each stage, and `after_trace` with the trace. If `after_trace` raises, the evaluation ends.
-    If `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
-    names the checks that were left out (`unchecked`). For a suite, `after_trace` and `is_slower` are called for the
-    whole suite.
+    If `is_slower` returns True for evidence with a simulated latency, the full shape is not checked. The evidence then
+    names the omitted checks (`unchecked`). For a suite, `after_trace` and `is_slower` are called for the whole suite.
     """
 
     progress: Progress = silent

@@ -286,7 +286,7 @@ def _check_full(
 
 
 def _subject(plan: Plan, program: ReferenceProgram, reduced: int | None) -> dict[str, Any]:
-    """The fields of CheckRequest and ProbeRequest that say which program is checked at which shape."""
+    """The fields of CheckRequest and ProbeRequest that select the program and the shape to check."""
     # Over a mesh, each check interprets the program, and so needs the chip.
     over = plan.chip if plan.chip.mesh else None
     return {"problem": str(plan.pickled_problem), "reduced": reduced, "artifact": str(program.path), "over": over}
@@ -301,13 +301,13 @@ def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
 def _check_reduced(
     plan: Plan, state: State, program: ReferenceProgram
 ) -> Iterator[messages.CheckRequest | messages.ProbeRequest]:
-    """Checks of the families, each with another seed, then probes. A wrong value tells more than a failed probe."""
+    """Checks of the families, each with another seed, then probes. A wrong value shows more than a failed probe."""
     shapes = _shapes_of(state)
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if shapes.has_second and not shapes.difference and not has_tables:
-        # Only drawn families remain, because the interpreter checks the others at the second shape, and the composite
-        # at the full shape has the values of all families. All families remain in two cases. With tables, because the
+        # Only drawn families remain. The interpreter checks the others at the second shape, and the composite at the
+        # full shape has the values of all families. All families remain in two cases. With tables, because the
         # composite has only one kind of table. If the programs differ, because the kernel may take another path at the
         # full shape.
         families = tuple(filter(_is_drawn, families)) or families
@@ -447,7 +447,7 @@ def _of_checks(policy: Policy) -> float:
 
 
 def left_out(plan: Plan, state: State) -> tuple[str, ...]:
-    """The names of the checks at the full shape, as records show them, in case these checks are not run."""
+    """The names of the checks at the full shape, as records show them, for a candidate without these checks."""
     problem = plan.problem
     families = [f"{family} (full)" for family in _families_at_full(plan, state)]
     probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))

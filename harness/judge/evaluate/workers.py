@@ -113,7 +113,7 @@ class Workers:
     def _checker(self, program: str, *, is_late: bool) -> Child:
         """The process for this check: the process that compiled the program, or the process with the shortest queue.
 
-        A request at a reduced shape (not `is_late`) avoids processes with requests at the contest's own shape.
+        A request at a reduced shape (not `is_late`) avoids processes with requests at the contest's shape.
         """
         if program in self._checkers:
             return self._checkers[program]

@@ -17,7 +17,7 @@ Decision = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class GrantedBound:
-    """The assumptions of a run that gives a bound on the latency instead of the latency.
+    """The assumptions of a run that bounds the latency.
 
     - `holds`: the outcome of each condition that depends on a vector's contents.
     - `turned`: the decisions whose outcome is reversed, each with its new outcome.

@@ -260,7 +260,7 @@ class _Core:
         return end
 
     def finished(self, reason: str) -> CoreRun:
-        """The record of this core's run; `reason` says why the run has no end, or is ""."""
+        """The record of this core's run; `reason` states why the run has no end, or is ""."""
         names = [name for name in self.tallies if name != self.module.top]
         if not names and reason:
             names = [name for name in self.module.schedules if name != self.module.top]

@@ -188,7 +188,7 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         busy = cycles * machine.matmul_slowdown
         latency = machine.matmul_narrow_latency_cycles if is_narrow else machine.matmul_latency_cycles
         flops = 2 * rows * machine.mxu_size**2
-        # The first matmul with new weights takes them from the staging registers once all weights have arrived.
+        # The first matmul with new weights takes the weights from the staging registers once all of them have arrived.
         weights = f"{mxu} weights" if "lgmr" in name or ".dwg" in name else ""
         early = machine.matmul_queue * busy
         latch = (Use(weights, 0, "", early=early),) if weights else ()

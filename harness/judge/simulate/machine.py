@@ -19,16 +19,16 @@ class Machine:
     at every bandwidth of HBM. CALIBRATED. granule_bytes: the unit of a transfer's size. Found by comparing transfers
     with their operands' sizes. dma_latency_cycles: from the issue of a transfer from HBM until its flag is raised,
     without the time for its bytes; dma_write_latency_cycles: the same for a transfer to HBM. CALIBRATED.
-    transfer_cycles: how long each HBM transfer keeps the path to HBM busy, in addition to the time for its bytes.
+    transfer_cycles: how long each HBM transfer occupies the path to HBM, in addition to the time for its bytes.
     CALIBRATED. wait_cycles: the cost of a wait for a transfer, even if the transfer has already arrived. CALIBRATED.
     mxus: matrix units per core; mxu_size: rows and columns of a unit. Source: harness/chips. matmul_rows_per_cycle:
     rows of the left operand that one MXU takes in per cycle: 1 for a 128-wide MXU, 2 for a 256-wide MXU. Source: peak =
     2 x size^2 x rows x mxus x cores x clock. The compiler issues 16-row matmuls 16 / matmul_rows_per_cycle cycles
-    apart. matmul_slowdown: in a stream of matmuls, the time for which each occupies its unit, divided by the time of
-    its rows. CALIBRATED, per chip. matmul_queue: matmuls that can be queued in front of a unit while the core
+    apart. matmul_slowdown: in a stream of matmuls, the time for which a matmul occupies its unit, divided by the time
+    of its rows. CALIBRATED, per chip. matmul_queue: matmuls that can be queued in front of a unit while the core
     continues; the next matmul stalls the core. CALIBRATED, per chip. narrow_rate: the rate at which rows of 8-bit
-    values go in, relative to 16-bit values: 2 if the published peak for 8-bit values is twice that of bfloat16 (int8 on
-    v5e to v6e, fp8 on v7x), 1 if it is the same. Source: published peaks (Google Cloud TPU documentation).
+    values go in, relative to 16-bit values. It is 2 if the published peak for 8-bit values is twice that of bfloat16
+    (int8 on v5e to v6e, fp8 on v7x), 1 if it is the same. Source: published peaks (Google Cloud TPU documentation).
     matmul_results: vectors popped per 16-row (packed) matmul. push_cycles, push_transposed_cycles, push_float32_cycles,
     push_float32_transposed_cycles: how long a pushed register (pair) occupies an MXU's weight port; a register of
     float32 has half as many rows. prep_early_cycles: a 256-wide unit takes the first half of the next row pair this

@@ -40,8 +40,8 @@ _FACTORS = (0.8, 1.2)
 # Values that reverse two rules from the same spacing. The first half of a row pair goes to the weight port before the
 # port is free. A packed exponential occupies its unit for two cycles.
 _RULES: Mapping[str, Any] = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
-# The published times of permutations on two kinds of chip and of an all-gather on a third show 86 to 95 % of a link's
-# bandwidth (`Links` in harness/chips/row.py), and 0.75 or 1 us for a hop.
+# Published times show 86 to 95 % of a link's bandwidth (`Links` in harness/chips/row.py), and 0.75 or 1 us for a hop.
+# They are times of permutations on two kinds of chip, and of an all-gather on a third.
 _OF_LINKS = {"reached_share": (1 - LINK_WAITS, 1 + LINK_WAITS), "hop_seconds": (0.5, 2.0)}
 # Fields that affect only how operations use their units.
 _OF_UNITS = """

@@ -21,8 +21,8 @@ class StallCycles:
 class OpRun:
     """All calls of one HLO op on one core.
 
-    `executions[i]` is the number of runs of bundle i. `reason` says why the run has no end; "" if it has one. `cycles`
-    counts from each call to its return. For the top-level program, it includes the ops that the program calls.
+    `executions[i]` is the number of runs of bundle i. `reason` states why the run has no end; "" if it has an end.
+    `cycles` counts from each call to its return. For the top-level program, it includes the ops that the program calls.
     """
 
     schedule: Schedule

@@ -13,7 +13,7 @@ from harness.judge.simulate.values import float_word
 ALLOCATION_SPACING = 1 << 18
 _SPILL_SPACING = 1 << 8
 _FIRST_SPILL = 1 << 28
-# Operands in HBM lie above the allocations; the distance to the next operand is at least the operand's size.
+# Operands in HBM are above the allocations. The distance to the next operand is at least the operand's size.
 FIRST_OPERAND = 1 << 26
 # Results that do not reuse a parameter's memory are 64 MiB apart, above the operands, which can take 14 GiB. Until the
 # results are written, XLA stores other arrays there, including tables.
@@ -58,7 +58,7 @@ _TEMPLATES = {
     "sphi": "{1}",
     "reloc": "{0}",
 }
-# XLA defines the result of a shift by 32 or more; no source says that a core gives the same result.
+# XLA defines the result of a shift by 32 or more. No source states that a core gives the same result.
 _SHIFTS = ("sshll.u32", "sshllo.u32", "sshrl.u32", "sshra.s32")
 _ALLOCATION = re.compile(r"#allocation[\w.]*")
 _MOVE = re.compile(r"\((!?)(p\d+), ([^)]+)\), (.+)", re.DOTALL)
@@ -129,8 +129,8 @@ class Names:
             elements = 1
             sizes = [int(dimension) for dimension in filter(None, dimensions.split(","))]
             # Sizes are rounded up to tiles of 8 or 32 rows of 128 elements, so that no array overlaps the next array.
-            # There is no further gap, because a program that counts rows of 512 bytes shifts addresses left by four,
-            # and the result must stay below 2^31.
+            # There is no further gap. A program that counts rows of 512 bytes shifts addresses left by four, and the
+            # result must stay below 2^31.
             is_narrow = bits.isdigit() and int(bits) >= 16 and len(sizes) > 1 and sizes[-2] <= 8
             for place, size in enumerate(reversed(sizes)):
                 tile = (128, 8 if is_narrow else 32)[place] if place < 2 else 1

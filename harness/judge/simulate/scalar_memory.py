@@ -54,7 +54,7 @@ class Memory:
     - `runtime`: True for the top-level program. The runtime writes its scalar memory before the program starts: each
       word is `runtime_words[name]`, or 1 if `runtime_words` does not contain its name.
     - `alone`: True if no other core runs this op.
-    - `results_at`: the addresses of the results. A result may lie in a parameter's memory; the program checks if it
+    - `results_at`: the addresses of the results. A result may be in a parameter's memory. The program checks whether it
       must copy.
     - `touches`: the program's accesses to VMEM. If given, accesses to the memory of transfers in flight are reported.
     """
@@ -218,7 +218,7 @@ class Memory:
     def popped(
         self, pushes: "deque[tuple[Words, int] | None]", reason: str, *, is_pushed: bool = True
     ) -> "int | Unknown":
-        """The scalar at the head of `pushes`, the first word of a vector register; unknown if a `reason` is given.
+        """The scalar at the head of `pushes` (the first word of a vector register); unknown if a `reason` is given.
 
         If `is_pushed` is False, the scalar comes from the other core instead of a vector.
         """
@@ -578,8 +578,8 @@ class Memory:
         """The cycle at which the flag has reached `goal`. Raises Unknowable if the transfers in flight do not suffice.
 
         `launches`: the wait belongs to the barrier at which all chips begin a program. A wait for only part of a
-        transfer is an offence, because a flag counts the bytes that have arrived, but does not show which bytes. It is
-        no offence if the rest is waited for before the memory of the flag's transfers is accessed.
+        transfer is an offence. A flag counts the bytes that have arrived, but does not show which bytes. It is no
+        offence if the rest is waited for before the memory of the flag's transfers is accessed.
         """
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")

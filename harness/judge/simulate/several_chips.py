@@ -31,8 +31,8 @@ _IDENTITY = (_CHIP_ID, _PARTITION, "replica id location", _CORE, _ASSIGNMENT_PLA
 # The tags of the registry that the top-level program fills, and of the table to which the registry points. Bits 24 to
 # 27 of that table's words are routes to the other chips.
 _SHARED, _ROUTES = "Program registry", "Routing table index mapping tables"
-# For slices of 32 chips and more: the tag of the table with the chip that each routing entry leads to, and the number
-# of entries for each chip.
+# For slices of 32 chips and more: the tag of the table with the chip of each routing entry, and the number of entries
+# for each chip.
 _ROUTING_KEY, _ENTRIES = "<routing-table-index-mapping-key>", 16
 # The addresses of the registry and the routes in other programs, above all addresses of these programs.
 _REGISTRY_PLACE, _ROUTES_PLACE = 1 << 40, 1 << 41
@@ -134,8 +134,8 @@ Times: TypeAlias = Sequence[tuple[float, float]]
 class Passage:
     """A transfer between chips: its `route` of links in order, each with the times at which the transfer uses the link.
 
-    `left` is the cycle at which its last byte has left the sending chip, `arrived` the cycle at which its last byte has
-    arrived at the other chip.
+    At the cycle `left`, its last byte has left the sending chip. At the cycle `arrived`, its last byte has arrived at
+    the other chip.
     """
 
     route: tuple[tuple[Link, Times], ...]
@@ -231,7 +231,7 @@ class Network:
 
     @property
     def hop_cycles(self) -> float:
-        """Cycles that each link on the way adds to the time of a transfer."""
+        """Cycles that each link of the route adds to the time of a transfer."""
         return self.links.hop_seconds * self.machine.clock_hz
 
     def place(self, chip: int) -> tuple[int, ...]:
@@ -263,7 +263,7 @@ class Network:
         """The passage of `amount` bytes from one chip to another.
 
         The first bytes are read at `begins`, the last bytes at `read`. The transfer raises `flag` at its destination.
-        Each link on the way carries bytes as soon as it is free and the bytes have arrived. A link is busy only while
+        Each link of the route carries bytes as soon as it is free and the bytes have arrived. A link is busy only while
         it carries bytes.
         """
         length = amount / self.bytes_per_cycle
@@ -450,8 +450,8 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
     """Runs all cores; the core that can continue first runs next. Returns the reason why the run has no end, or ""."""
     clocks = dict.fromkeys(range(len(several)), 0)
     running = dict.fromkeys(clocks, False)
-    # The cycle at which each core continues, if it is known. For a waiting core, this changes only if something is sent
-    # to it.
+    # The cycle at which each core continues, if it is known. For a waiting core, this changes only if another core
+    # sends data or a signal to it.
     able = dict(clocks)
     while clocks:
         if not able:

@@ -27,8 +27,8 @@ _SLICES = {"gather": "offset_dims", "scatter": "update_window_dims"}
 def most_seconds(module: Module, machine: Machine) -> float | None:
     """The seconds of all calls of the SparseCore if each piece is moved only after the previous piece has arrived.
 
-    Pieces are the slices of a gather or scatter and the tiles of its arrays; each is read and written with the whole
-    latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out.
+    Pieces are the slices of a gather or scatter and the tiles of its arrays. Each piece is read and written with the
+    whole latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out.
 
     There is no bound, and the result is None, in each of these cases:
     - The module does not call the SparseCore.

@@ -43,7 +43,7 @@ def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
     """The number of bundles after a branch that run even if the branch is taken.
 
     On all chips except v7x, there is one slot for each cycle until the branch takes effect. On v7x, the compiler
-    replaces the empty bundles at the end of the slots with a single empty bundle; when the chip jumps, it waits for the
+    replaces the empty bundles at the end of the slots with a single empty bundle. When the chip jumps, it waits for the
     cycles of the omitted bundles. So the slots end with the last empty bundle before the next branch or region. If no
     bundle was left out, the last slot may contain an operation. Then the bundles after the last empty bundle have at
     least one of these properties:
@@ -235,8 +235,8 @@ def result_words(schedule: Schedule) -> frozenset[str]:
 def is_for_first_core(schedule: Schedule) -> bool:
     """True if all cores except the first leave the program at its beginning.
 
-    The program then tests the number of its core before it moves or waits for any data, and all other cores jump past
-    all operations that move data or wait.
+    The program then tests the number of its core before it moves data or waits. All other cores jump past all
+    operations that move data or wait.
     """
     asked: set[str] = set()
     others: set[str] = set()
@@ -310,7 +310,7 @@ def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
 
 @cache
 def unit_of(opcode: str) -> str:
-    """The unit whose slot the operation takes, named as in the compiler's table of slots; "" if it takes none.
+    """The unit whose slot the operation takes, named as in the compiler's table of slots; "" if it takes no slot.
 
     `DMA` is the unit of transfers and of waits for transfers, which the table does not have.
     """

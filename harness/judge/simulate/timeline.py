@@ -1,4 +1,4 @@
-"""The timeline of a simulated run: all grid steps, and some of them bundle by bundle."""
+"""The timeline of a simulated run: all grid steps, of which some are shown bundle by bundle."""
 
 import time
 from collections import Counter
@@ -35,8 +35,8 @@ def timeline(
 ) -> Timeline:
     """The timeline of the module on `chip`: HLO ops, grid steps, transfers and waits of every core.
 
-    - `steps_shown`: the number of steps, from the middle of the longest op's grid, that are shown bundle by bundle on
-      core or chip 0, with the operations that each unit issues and the causes of stalls.
+    - `steps_shown`: the number of steps that are shown bundle by bundle, with the operations that each unit issues and
+      the causes of stalls. These steps are in the middle of the longest op's grid, on core or chip 0.
     - `operands`: contents of arguments by their names.
 
     For a program on several chips, the timeline has every chip, and the transfers over each link. Long rows are cut.

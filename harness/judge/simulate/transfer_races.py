@@ -1,6 +1,6 @@
 """Transfers in flight in an executed schedule, and accesses to the memory of transfers that were not waited for.
 
-As in the interpreter, a transfer is in flight until all transfers started on its sync flag have been waited for,
+As in the interpreter, a transfer is in flight until all transfers on its sync flag have been waited for. This is
 because a flag counts the granules of all its transfers together. The checks cover VMEM (transfers, and the loads and
 stores of `accesses.py`) and HBM (transfers) of one kernel on one core.
 """
@@ -54,7 +54,7 @@ class Region:
         return self.first + self.stride * (self.count - 1) + self.length
 
     def overlaps(self, first: int, end: int) -> bool:
-        """True if a granule of the region lies between `first` and `end` (excluded)."""
+        """True if the region has a granule between `first` and `end` (excluded)."""
         if self.count == 1:
             return self.first < end and first < self.first + self.length
         begin = max(0, (first - self.length - self.first) // self.stride + 1)
@@ -235,7 +235,7 @@ class UnderWay:
         return any(region.overlaps(first, end) for region in regions)
 
     def _look_at(self, moving: Moving) -> None:
-        """Reports each transfer in flight that overlaps a new transfer, and a new transfer that overlaps itself."""
+        """Reports each transfer in flight that overlaps a new transfer, and a new transfer with overlapping sides."""
         source, target = moving.source, moving.target
         if source.space == target.space and _meet(source.regions, target.regions):
             moving.is_raced = True

@@ -2,7 +2,8 @@
 
 Each chip's file, such as harness/chips/v6e.py, has the uncertainty of that chip (`relative_uncertainty`). The numbers
 in this file hold for all chips. All these numbers come from benchmarks/FIDELITY.md, which benchmarks/fidelity.py
-writes; tests keep them equal. That page also states how reliably the simulator names the faster of two programs.
+writes. Tests check that they are equal. That page also states how reliably the simulator names the faster of two
+programs.
 """
 
 from math import hypot, inf
@@ -31,7 +32,8 @@ def plus_minus_seconds(
     """Half the width of the 68 % interval around a simulated time; `relative` is the uncertainty of time ratios.
 
     Two programs for one problem share errors. These errors cancel in the ratio of their times, but not in a single
-    time, so this interval is wider. `link_wait_seconds` is the part of the time that is spent waiting for other chips.
+    time, so this interval is wider. `link_wait_seconds` is the part of the time in which the chip waits for other
+    chips.
     """
     off = hypot(_ON_SEALED_ROWS * relative * seconds, LINK_WAITS * link_wait_seconds)
     return off * (1 if is_understood else WIDER)

@@ -96,7 +96,7 @@ def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown
 
 
 def decided(value: "int | Unknown", what: str) -> int:
-    """The integer `value`. Raises Unknowable if it is not known; the error says that `what` depends on it."""
+    """The integer `value`. Raises Unknowable, with the words that `what` depends on it, if the value is not known."""
     if isinstance(value, Unknown):
         raise Unknowable(f"{what} depends on {value.reason}", unwritten=value.unwritten)
     return value

@@ -20,11 +20,11 @@ ELEMENTS_OF_AN_EXPONENTIAL = 2048
 def failure(evidence: Evidence) -> Failure | None:
     """The Failure `static`, `program-differs` if the compiled program lacks work of the checked program, else None.
 
-    Only missing matrix products, exponentials and transfers count, because no compiler leaves them out, and a kernel
-    that passed the checks needs them. No more exponentials are required than the trace has, because a kernel may
-    replace exponentials. Unrolled loops, partly filled tiles, pipelines inside the kernel and several passes for
-    float32 only add work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has less
-    arithmetic than the useful matmul FLOPs, because such a trace has loops of unknown trip count.
+    Only missing matrix products, exponentials and transfers count. No compiler leaves them out, and a kernel that
+    passed the checks needs them. No more exponentials are required than the trace has, because a kernel may replace
+    exponentials. Unrolled loops, partly filled tiles, pipelines inside the kernel and several passes for float32 only
+    add work. Unknown counts are ignored. Products and exponentials are also ignored if the trace has fewer FLOPs than
+    the useful matmul FLOPs, because such a trace has loops with unknown trip counts.
     """
     trace, work = evidence.trace, evidence.problem.work
     if trace is None:
@@ -49,7 +49,7 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
         return []
     problem, least = evidence.problem, evidence.problem.work.minimum_hbm_bytes
     if problem.donated:
-        # With donated inputs, the statement does not say how many bytes of the minimum are written.
+        # With donated inputs, the statement does not show how many bytes of the minimum are written.
         moved = run.hbm_read_bytes + run.hbm_written_bytes
         return [f"only {moved:,} of {least:,} bytes of HBM traffic (simulated)"] if moved < _FEWEST * least else []
     outputs = sum(_bytes(problem.shard(output), output.dtype) for output in problem.outputs)

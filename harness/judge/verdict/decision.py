@@ -56,11 +56,11 @@ def decide(
     - Inconclusive: a latency, a check or the pairs of `paired` are missing, or the interval allows neither accept nor
       reject.
     - Accepted for a simulated gain: it is at least `policy.minimum_effect`, exceeds the simulator's uncertainty, and
-      exists in each run of `resimulated`, in which one uncertain constant is changed (inconclusive without these runs).
-      Each member of a suite may lose at most `may_lose`, also in these runs. The fastest of several candidates
-      (`tries`) must gain more than a single candidate, because a choice by simulated times also selects simulator
-      errors.
-    - Accepted for a measured gain: the whole confidence interval lies beyond the minimum. The interval widens with each
+      exists in each run of `resimulated`. In these runs one uncertain constant is changed; without them, the verdict is
+      inconclusive. Each member of a suite may lose at most `may_lose`, also in these runs. The fastest of several
+      candidates (`tries`) must gain more than a single candidate, because a choice by simulated times also selects
+      simulator errors.
+    - Accepted for a measured gain: the whole confidence interval exceeds the minimum. The interval widens with each
       attempt since the last accept.
 
     Raises ValueError if the two are not comparable.

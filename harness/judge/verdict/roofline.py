@@ -125,10 +125,10 @@ def gap_size(gap_fraction: float) -> GapSize:
 def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
     """HBM bytes of one call with re-reads (None: unknown), and the source of the number.
 
-    Derived from the block index maps of the Pallas calls. If a kernel moves an operand by hand, the simulator's DMA
-    bytes of the whole chip are used instead. The DMA bytes are also used if they are fewer than the bytes by the maps.
-    XLA may leave an array between two kernels in VMEM, which the maps do not show. Then only the schedule's transfers
-    are traffic. For a suite the bytes are the weighted geometric mean.
+    Derived from the block index maps of the Pallas calls. If a kernel moves an operand with explicit copies, the
+    simulator's DMA bytes of the whole chip are used instead. The DMA bytes are also used if they are fewer than the
+    bytes by the maps. XLA may leave an array between two kernels in VMEM, which the maps do not show. Then only the
+    schedule's transfers are traffic. For a suite the bytes are the weighted geometric mean.
     """
     if evidence.members:
         of_members = [traffic(member) for member in evidence.members]

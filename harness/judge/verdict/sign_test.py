@@ -4,15 +4,15 @@ Why the interval is valid. Champion and candidate are timed in random order with
 time, the winner of each pair is an independent fair coin toss, whatever the machine does. Drift, spikes, steps, a clock
 with two speeds or coarse ticks change the size of a difference, but its sign stays random. The same holds for a
 candidate that takes r times the champion's time, if its times are divided by r. So the number of pairs on the wrong
-side of the true ratio is binomial, and the sign test's interval between two order statistics needs no other assumption.
-For normal noise, this interval needs 1.6 times the pairs of the best interval (the efficiency of the sign test is 2 /
-pi). For noise with spikes, it is the better interval.
+side of the true ratio is binomial. The sign test's interval between two order statistics needs no other assumption. For
+normal noise, this interval needs 1.6 times the pairs of the best interval (the efficiency of the sign test is 2 / pi).
+For noise with spikes, it is the better interval.
 
 Required certainty. Every attempt and every look at the samples is another chance of a false accept. By Boole's
-inequality, the total probability is at most the sum, even if the events are dependent. So of a rate `a` between two
-accepts, the k-th attempt since the last accept gets a / (k (k + 1)) (the sum over all k is a), in equal parts for its
-looks. The price is small, because the number of pairs that an interval needs grows only with log(1 / error): at least
-14 pairs at the first attempt, 33 at the thousandth.
+inequality, the total probability is at most the sum, even if the events are dependent. So a rate `a` between two
+accepts is divided: the k-th attempt since the last accept gets a / (k (k + 1)), in equal parts for its looks. The sum
+over all k is a. The price is small, because the number of pairs that an interval needs grows only with log(1 / error):
+at least 14 pairs at the first attempt, 33 at the thousandth.
 """
 
 import functools

@@ -47,8 +47,8 @@ mlir.register_lowering(_opaque_p, _opaque_lowering)
 def certify(request: CertifyRequest) -> Certificate:
     """The certificate that the chip's program is the traced program. Also writes the program for the checks on the CPU.
 
-    Raises Rejected `forged-result` if the report or the traced program is forged, `foreign-primitive`,
-    `program-differs` if the program for the chip is not the traced program, `not-interpretable`, and the kinds of
+    Raises Rejected `forged-result` if the report or the traced program is forged; `program-differs` if the program for
+    the chip is not the traced program; `foreign-primitive`, `not-interpretable`, and the kinds of
     `traced.refuse_unfit`.
     """
     chip = request.chip
@@ -91,7 +91,7 @@ def _require_sound(closed: Any, chip: Chip) -> None:
             raise Rejected("static", "foreign-primitive", f"expected primitives of JAX, got a foreign one: {name}")
     for program in jaxprs.every_program(closed.jaxpr):
         try:
-            # The body of a shard_map is checked on its own, so the axes of the mesh must be defined.
+            # The body of a shard_map is checked without its surroundings, so the axes of the mesh must be defined.
             with jax_core.extend_axis_env_nd(chip.mesh):
                 jax_core.check_jaxpr(program)
         except Exception as error:

@@ -1,8 +1,8 @@
 """Compiles programs for the CPU with XLA's algebraic simplifier left out, and tests that nothing else rewrites them.
 
 The algebraic simplifier of XLA for CPUs rewrites floating-point arithmetic in ways that the TPU's compiler does not,
-such as (x + a) - b to x + (a - b), log(exp(x)) to x, and exp(a) exp(b) to exp(a + b). With it, a kernel that overflows
-or rounds on a chip would be right on the CPU, and a kernel that rounds on purpose would be wrong.
+such as (x + a) - b to x + (a - b), log(exp(x)) to x, and exp(a) exp(b) to exp(a + b). With this pass, a kernel that
+overflows or rounds on a chip would be right on the CPU. A kernel that rounds on purpose would be wrong.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _VALUES = np.array([0.3, 1.7, 60.0, 90.0], np.float32)
 
 
 def jit_as_written(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """The function, compiled on its first call for the CPU with its arithmetic as it is written."""
+    """The function, compiled for the CPU on its first call, without changes of its arithmetic."""
     return jax.jit(function, compiler_options=_OPTIONS, **options)  # type: ignore[no-any-return]
 
 

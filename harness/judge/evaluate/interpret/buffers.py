@@ -43,7 +43,7 @@ class _Memory:
     # The arrays in HBM from which blocks were fetched, and the contents of these arrays before the first write to them.
     fetched: set[Any] = field(default_factory=set)
     before: dict[Any, NDArray[Any]] = field(default_factory=dict)
-    # For each buffer that begins unwritten: JAX's object, and an array that is true where something was written.
+    # For each buffer that begins unwritten: JAX's object, and an array that is True where the buffer was written.
     buffers: dict[Any, Any] = field(default_factory=dict)
     written: dict[Any, NDArray[np.bool_]] = field(default_factory=dict)
 
@@ -163,7 +163,7 @@ def _replacement(name: str, method: Any) -> Any:
 
 
 def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
-    """Writes random numbers wherever the run wrote nothing, as if another program had left them for the next run.
+    """Writes random numbers to memory that the run did not write, as if another program had left them for the next run.
 
     Integers in HBM and SMEM keep their values, because they may be an input. If all integers of an input equal the
     interpreter's filler, the input cannot be distinguished from unwritten memory.

@@ -367,7 +367,7 @@ def _rem(equation: Equation, _: Chip) -> Model | None:
 
 
 def _marked_unless(is_defined: Any, operand: Any, compute: Model, *, instead: int = 0) -> Any:
-    """`compute(operand)`, with marks in undefined elements. There `compute` gets `instead`, for which it is defined."""
+    """`compute(operand)`, with marks in undefined elements, for which `compute` gets the valid operand `instead`."""
     result = compute(lax.select(is_defined, operand, lax.full_like(operand, instead)))
     return lax.select(is_defined, result, marks(result))
 
@@ -505,7 +505,7 @@ def _words(value: Any) -> Any:
 
 
 def _packed(equation: Equation, _: Chip) -> Model | None:
-    """Models packing: integers keep their low bits, floats are rounded to bfloat16; the first operand is lowest."""
+    """Models packing: integers keep their low bits, floats are rounded to bfloat16. The first operand is lowest."""
     packed_dtype = jnp.dtype(equation.params["packed_dtype"])
     is_float = packed_dtype == jnp.bfloat16
     bits = 16 if is_float else jnp.iinfo(packed_dtype).bits

@@ -55,7 +55,7 @@ def deadlocks_found() -> Iterator[None]:
 def wait_with_others(semaphore: Any, value: int, core: int) -> None:
     """Waits until the semaphore holds `value` on this core, and meanwhile runs the copies that signal it.
 
-    Raises RuntimeError if no core can go on.
+    Raises RuntimeError if no core can continue.
     """
     waits = semaphore.shared_memory.__dict__.setdefault("_waits_of_cores", _Waits())
     while True:

@@ -26,9 +26,9 @@ def quick_grid_loop() -> Iterator[None]:
 
     JAX's grid loop (seen in 0.10.2 and 0.12.0) writes every input block back into its array after each step. The
     changed loop does not write back inputs that the kernel only reads. It carries arrays of 16-bit floats as integers
-    with the same bits, because XLA updates integers in place but converts a whole array of 16-bit floats. A step of
-    JAX's flash attention on arrays of 33 MB then takes 0.1 ms instead of 16 ms. If this version of JAX has other
-    functions, its loop stays unchanged.
+    with the same bits. XLA updates integers in place, but converts a whole array of 16-bit floats. A step of JAX's
+    flash attention on arrays of 33 MB then takes 0.1 ms instead of 16 ms. If this version of JAX has other functions,
+    its loop stays unchanged.
     """
     plain: dict[str, Any] = {name: getattr(hlo_interpreter, name, None) for name in (*_REPLACED, _CALL)}
     are_known = all(len(parameters(plain[name])) == count for name, count in _REPLACED.items())

@@ -1,4 +1,4 @@
-"""The order in which TPU interpret mode walks the parallel axes of a grid; each run of a program has its own order."""
+"""The order in which TPU interpret mode walks the parallel axes of a grid. Each run of a program has another order."""
 
 import contextlib
 import functools

@@ -105,9 +105,9 @@ def memory_filled_with(value: Fill) -> Iterator[None]:
     """Within this context unwritten memory of an interpreted kernel holds `value`.
 
     None: JAX fills the memory with NaN, so nearly every kernel that reads it fails. A kernel that tests for NaN, to
-    replace it or because NaN is the kernel's tag, may still pass; on a chip, it reads values that the last kernel left.
-    "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": successive elements hold the marked
-    NaN, a plain NaN, a large positive and a large negative number.
+    replace it or because NaN is the kernel's tag, may still pass. On a chip, the kernel reads values that the last
+    kernel left. "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": successive elements
+    hold the marked NaN, a plain NaN, a large positive and a large negative number.
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
     value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from harness.judge.evaluate.interpret.replaced import parameters, replaced, unknown_version
 
-# The contents of buffers in VMEM and SMEM and of outputs in HBM, keyed by the number of the kernel's call in the run
+# The contents of buffers in VMEM and SMEM and of outputs in HBM. The key is the number of the kernel's call in the run,
 # and the interpreter's key for the buffer. The interpreter numbers buffers from the same number in every call.
 Left = dict[tuple[int, Any], NDArray[Any]]
 IN_HBM = ("any", "hbm")

@@ -15,14 +15,14 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, open_program, w
 
 
 def with_conditions_in_the_body(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; a loop whose condition reads references carries the value of the condition."""
+    """The same kernel, in which a loop whose condition reads references carries the condition's value."""
     return rewritten(jaxpr, _loop)
 
 
 def _loop(equation: Equation) -> list[Equation]:
     """For a loop whose condition reads references: equations that compute the condition, and the loop that carries it.
 
-    Any other equation is returned as it is.
+    Any other equation is returned unchanged.
     """
     of_condition, of_body = (equation.params.get(name, 0) for name in ("cond_nconsts", "body_nconsts"))
     first, rest = equation.invars[:of_condition], equation.invars[of_condition:]

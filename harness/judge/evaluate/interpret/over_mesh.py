@@ -1,6 +1,6 @@
 """Runs a traced program over a mesh in TPU interpret mode, with one CPU device for each chip, in parallel.
 
-Each check and probe runs the program again. The runs differ in everything on which a kernel must not rely:
+Each check and probe runs the program again. The runs differ in all properties on which a kernel must not rely:
 
 - Transfers end in the order in which they were started, in the reverse order, or in a random order.
 - Each run delays another chip: this chip ends a wait only when no other chip can continue.

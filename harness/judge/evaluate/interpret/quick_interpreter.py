@@ -3,8 +3,8 @@
 At 1,024 grid steps, two parts of that mode took ten times as long as all others together. First, to find races, JAX
 compares every access of a buffer with all earlier accesses. Nearly all pairs are ordered, or touch different memory;
 this mode passes only the other pairs to JAX. The maximum of many clocks shows at once that an access is later than all
-of them. Second, JAX converts the arguments of each callback to JAX arrays, and the callback converts them back. Here
-the arguments are not converted.
+these clocks. Second, JAX converts the arguments of each callback to JAX arrays, and the callback converts them back.
+Here the arguments are not converted.
 """
 
 import contextlib
@@ -97,7 +97,7 @@ def _called_with_its_arrays(*arrays: Any, callback: Any, **_: Any) -> Any:
 
 
 def is_known(state: Any) -> bool:
-    """True if `state` is JAX's class as it is known here."""
+    """True if `state` is JAX's class in a known version."""
     checks = [getattr(state, name, None) for name in ("check_read", "check_write")]
     return inspect.isclass(state) and all({*_CHECKED} <= {*parameters(check)} for check in checks)
 

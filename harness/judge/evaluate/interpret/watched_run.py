@@ -113,7 +113,7 @@ class WatchedRun:
         return Outcome([_whole(out) for out in results], waits.had_choice, seen.reads_unwritten)
 
     def _rejection(self, failure: BaseException) -> BaseException:
-        """The failure as a fault of the kernel; `failure` itself if the cause is unknown."""
+        """The failure as a fault of the kernel; unchanged if the cause is unknown."""
         if isinstance(failure, NotImplementedError):
             return interpretation.not_interpretable(failure)
         text = str(failure)

@@ -25,8 +25,8 @@ def run(
 ) -> tuple[Resimulation, ...] | Failure:
     """The times of both on each machine in `names`, by `seconds_on` (a function at a module's top level); or a Failure.
 
-    Each of the two dump directories gets at least one process, and several if there are more cores; on one core a
-    single process serves both.
+    Each of the two dump directories gets at least one process, and several if there are more cores. On one core, a
+    single process handles both.
     """
     cores = environment.cores()
     shares = min(_MOST_SHARES, max(1, cores // 2), len(names))

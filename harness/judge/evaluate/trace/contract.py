@@ -76,7 +76,7 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
         linecache.checkcache(file)
     module = types.ModuleType("kernel")
     module.__file__ = FILE
-    # A dataclass whose annotations are text looks up its module by name.
+    # A dataclass with text annotations looks up its module by name.
     sys.modules[module.__name__] = module
     # Removes the finder of a previously loaded candidate.
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Helpers)]
@@ -153,9 +153,9 @@ def _called_by_name(
 
 
 def claims(module: types.ModuleType, statement: Statement, function: str) -> Claims:
-    """The kernel's claims about itself; a claim that it does not make is None. Raises Rejected `bad-claim`.
+    """The kernel's claims about itself; None for each missing claim. Raises Rejected `bad-claim`.
 
-    A kernel without a name gets the function's name; a kernel without a description gets the problem's title.
+    A kernel without a name gets the function's name. A kernel without a description gets the problem's title.
     compute_flops() and get_tiling_meta() describe only kernel_fn, not the other functions that a suite judges.
     """
     flops = tiling = None

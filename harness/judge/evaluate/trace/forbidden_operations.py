@@ -56,8 +56,8 @@ def _written(jaxpr: jaxprs.Jaxpr) -> set[Any]:
     """The references that the program's equations write to.
 
     Waits are skipped, because JAX gives them the effects of their copy although they write nothing. JAX represents the
-    wait for the send of a remote copy as a wait for the reverse copy, which would write to memory that the remote copy
-    only reads.
+    wait for the send of a remote copy as a wait for the reverse copy. The reverse copy would write to memory that the
+    remote copy only reads.
     """
     written: set[Any] = set()
     for equation in jaxpr.eqns:
@@ -121,7 +121,7 @@ def _calls_with_parameters(
 
 
 def refuse_changed_tables(jaxpr: jaxprs.Jaxpr) -> None:
-    """Raises Rejected `table-changed` if a kernel writes to an integer input that is not the kernel's own copy.
+    """Raises Rejected `table-changed` if a kernel writes to an integer input that is not a private copy of the kernel.
 
     The contents of such a table decide which blocks are computed, and the simulator knows only the initial contents. An
     input in scalar memory (`num_scalar_prefetch`) is the kernel's copy; the simulator keeps the values that each step

@@ -47,8 +47,8 @@ class Snapshot:
     """A snapshot of the process: every callable by module, class and name, and all settings.
 
     `primitives` are JAX's primitives by identity, with the attributes of each. `rules` are JAX's tables of rules for
-    lowering, batching and interpreting primitives, by module and name; a table within a table (one for each platform or
-    kind of kernel) also by its key.
+    lowering, batching and interpreting primitives, by module and name. A table within a table (one for each platform or
+    kind of kernel) has its key as a third part.
     """
 
     callables: dict[tuple[str, str], tuple[Any, ...]]
@@ -62,7 +62,7 @@ class Snapshot:
 
 
 def snapshot() -> Snapshot:
-    """A snapshot of this process now. Takes about 0.2 s, most of it for the classes of JAX and numpy."""
+    """A snapshot of this process now. Takes about 0.2 s, mostly for the classes of JAX and numpy."""
     rules = dict(_rules())
     return Snapshot(
         callables=dict(_callables()),

@@ -14,7 +14,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 class Bug:
     """A bug of the versions `first` to `last`, both included; the source of an affected kernel names `word`.
 
-    `issue` is the address of its description, `instead` a way to avoid it.
+    `issue` is the address of a description, and `instead` a way to avoid the bug.
     """
 
     first: tuple[int, int, int]

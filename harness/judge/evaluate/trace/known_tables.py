@@ -78,7 +78,7 @@ def _static(bound: Any) -> int | None:
 
 
 def _is_integer(equation: Equation) -> bool:
-    """True if the equation computes integers from integers, which gives the same results on every machine."""
+    """True if the equation computes integers from integers, so that its results are the same on every machine."""
     dtypes = [getattr(var.aval, "dtype", None) for var in (*equation.invars, *equation.outvars)]
     kinds = (np.integer, np.bool_)
     return all(dtype is not None and any(np.issubdtype(dtype, kind) for kind in kinds) for dtype in dtypes)

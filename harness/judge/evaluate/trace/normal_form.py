@@ -2,7 +2,7 @@
 
 Each line of a traced program is an operation: the place of its primitive in JAX, its parameters, and the numbers of its
 operands. Each line of an exported program is an operation in MLIR's generic form. The body of a kernel consists of the
-lines of its own module.
+lines of the kernel's module.
 """
 
 import base64

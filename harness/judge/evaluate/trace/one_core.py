@@ -25,7 +25,7 @@ _SHARDED = frozenset(_OVER_DEVICES.split())
 _NARROW_BITS = 8
 # The primitives of kernels over a mesh of cores.
 _OVER_CORES = ("core_map", "mpmd_map")
-# If a kernel.py that names one of these fails, the message says that the judge has one device, or no SparseCores.
+# If a kernel.py fails and names one of these, the message states that the judge has one device, or no SparseCores.
 _FOR_SHARDING = (
     "Mesh NamedSharding PartitionSpec PositionalSharding make_mesh pmap set_mesh shard_map use_mesh "
     "with_sharding_constraint"
@@ -57,7 +57,7 @@ def refuse_sharded(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
     """Raises Rejected `sharded` if a program is for several devices, even if it also runs on one device.
 
     A program for the contest's mesh is refused for sums over chips in fewer than 32 bits, unknown collectives, another
-    mesh, work that some chips may not reach, and reused memory or semaphores (`used_again`).
+    mesh, work that some chips may skip, and reused memory or semaphores (`used_again`).
     """
     every = tuple(jaxprs.equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):

@@ -33,7 +33,7 @@ def loaded() -> frozenset[str]:
 def imported(before: frozenset[str]) -> tuple[Imported, ...]:
     """The packages that were imported since `before`, and JAX's kernels if they are imported, by name.
 
-    Each has one hash over the names and contents of its imported files.
+    Each package has one hash over the names and contents of its imported files.
     """
     files: dict[str, dict[str, str]] = {}
     for name, module in sorted(sys.modules.items()):

@@ -148,7 +148,7 @@ class _Encoder(pickle.Pickler):
         if kind is array.ArrayImpl:
             return _array, (np.asarray(obj),)
         if kind is tree_util.PyTreeDef and _has_foreign_class(obj):
-            # For example, the tree of an index map's arguments, if a package has its own class for them.
+            # For example, the tree of an index map's arguments, if a package defines a class for them.
             return _flat_tree, (obj.num_leaves,)
         if not _is_known(kind):
             if isinstance(obj, enum.Enum) and isinstance(obj, (str, int)):
@@ -160,7 +160,7 @@ class _Encoder(pickle.Pickler):
         if kind is lu.DebugInfo:
             return _debug_info, (str(obj.func_name),)
         if kind is literals.TypedNdArray:
-            # JAX's own reconstruction (0.10.2, 0.12.0) passes a boolean in place of the type.
+            # JAX's reconstruction (0.10.2, 0.12.0) passes a boolean in place of the type.
             return kind, (np.asarray(obj), obj.aval)
         return NotImplemented
 

@@ -59,7 +59,7 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
 
     An interpretation at a small shape does not cover steps that only the full grid has, or a program that kernel.py
     makes only for the full shape. If the time at which a step reads and writes memory matters, all steps of a kernel
-    are interpreted, whatever their number. A kernel may branch on a number that only a late step reaches, and the CPU
+    are interpreted, whatever their number. A kernel may branch on a number that only a late step reaches. The CPU
     reference program finds no races, because it runs one step after the other.
     """
     # Over a mesh every check interprets the program.

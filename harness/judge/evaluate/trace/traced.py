@@ -37,7 +37,7 @@ class TracedKernel:
 
 
 def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -> TracedKernel:
-    """The trace of the function for the problem's inputs. Raises Rejected if the program does something forbidden."""
+    """The trace of the function for the problem's inputs. Raises Rejected if the program breaks a rule."""
     statement = problem.statement()
     closed, out = jax.make_jaxpr(function, return_shape=True)(*meshes.shapes(statement.inputs, None))
     closed = constants.own_copy(closed)
@@ -57,7 +57,7 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
 
 
 def refuse_unfit(closed: Any, chip: Chip) -> None:
-    """Raises Rejected if the program does something that kernels on this chip must not do."""
+    """Raises Rejected if the program breaks a rule for kernels on this chip."""
     one_core.refuse_sharded(closed.jaxpr, chip)
     one_core.refuse_sparsecore(closed.jaxpr)
     one_core.refuse_dtypes(closed.jaxpr, chip)

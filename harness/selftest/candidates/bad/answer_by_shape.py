@@ -1,4 +1,4 @@
-"""Gives an answer that was computed for earlier inputs of this shape.
+"""Returns an answer that was computed for earlier inputs of the same shape.
 
 Row: 5
 Caught by: correctness wrong-result; correctness wrong-dependence; latency work-not-done

@@ -1,4 +1,4 @@
-"""Rounds two parts of each sum to bfloat16 before it adds them, which shows where they cancel.
+"""Rounds two parts of each sum to bfloat16 before adding them: the error shows if the parts cancel.
 
 Row: 13
 Caught by: correctness wrong-result

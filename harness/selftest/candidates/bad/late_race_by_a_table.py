@@ -1,4 +1,4 @@
-"""Waits for a transfer after its use, from a late step on that a table says.
+"""Waits for a transfer after its use, from a late step that is read from a table.
 
 Row: 15
 Caught by: correctness race

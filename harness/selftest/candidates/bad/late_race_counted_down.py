@@ -1,4 +1,4 @@
-"""Waits for a transfer after its use, from a late step on that it counts down to.
+"""Waits for a transfer after its use, from a late step that a counter determines.
 
 Row: 15
 Caught by: correctness race

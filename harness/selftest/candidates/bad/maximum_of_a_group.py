@@ -1,4 +1,4 @@
-"""Takes one maximum for all heads of a group, though one head's scores may lie far below another's.
+"""Uses one maximum for all heads of a group, though one head's scores can be far below another's.
 
 Row: 13
 Caught by: correctness wrong-result; correctness non-finite

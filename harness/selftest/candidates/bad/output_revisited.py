@@ -1,4 +1,4 @@
-"""Adds to a block of the output that it left for others in between, which a chip does not load again.
+"""Adds to an output block after visiting other blocks; a chip does not load that block again.
 
 Row: 15
 Caught by: correctness revisited-block

@@ -1,4 +1,4 @@
-"""Draws the judge's own inputs from the seed that it guesses, and gives the answer to those.
+"""Draws the judge's inputs from a guessed seed, and returns the answer for these inputs.
 
 Row: 8
 Caught by: correctness wrong-result; correctness wrong-dependence; latency work-not-done

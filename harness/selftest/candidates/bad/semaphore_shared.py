@@ -1,4 +1,4 @@
-"""Lets the copies of keys and of values signal one semaphore, so that it may wait for the keys and find the values.
+"""Uses one semaphore for the copies of keys and of values, so that a wait for the keys can end when the values arrive.
 
 Row: 15
 Caught by: correctness non-finite; correctness wrong-result; correctness race

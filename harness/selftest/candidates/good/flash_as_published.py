@@ -1,4 +1,4 @@
-"""Calls the flash attention that JAX publishes for TPUs, as it is.
+"""Calls the flash attention for TPUs that JAX publishes, unchanged.
 
 Caught by: nothing
 """

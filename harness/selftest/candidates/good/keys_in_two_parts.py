@@ -1,4 +1,4 @@
-"""Attends to two parts of the keys apart, and joins what came of them in a second kernel.
+"""Attends to two parts of the keys separately, and joins the results in a second kernel.
 
 Caught by: nothing
 """

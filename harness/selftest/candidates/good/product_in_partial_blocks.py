@@ -1,4 +1,4 @@
-"""Streams blocks of rows that do not divide the matrix: the last copies are of a size known at run time only.
+"""Streams blocks of rows that do not divide the matrix: the size of the last copies is known only at run time.
 
 Caught by: nothing
 Contest: matmul

@@ -128,7 +128,7 @@ class _ReferenceRun:
     outputs: tuple[NDArray[Any], ...] = ()
 
 
-# Kept because probes compare with the outputs that were checked.
+# The last run is kept, because probes compare with the checked outputs.
 _last = _ReferenceRun()
 
 
@@ -145,8 +145,10 @@ def _run_once(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any
 def _run_untouched(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     """The outputs of the program; for a program over a mesh, the outputs of `over_mesh.run`.
 
-    Raises Rejected `inputs-changed` if the program wrote to its inputs.
+    Raises Rejected `inputs-changed` if the program wrote to its inputs, and `unsound-cpu` if XLA cannot be trusted.
     """
+    require_conversions()
+    require_arithmetic_as_written()
     before = [array.copy() for array in inputs]
     if request.over is None:
         outputs = run(request.artifact, inputs)
@@ -161,9 +163,7 @@ def _run_untouched(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArra
 
 @cache
 def program(artifact: str) -> Callable[..., Any]:
-    """The exported program, compiled on its first call for the CPU. Raises Rejected `unsound-cpu`."""
-    require_conversions()
-    require_arithmetic_as_written()
+    """The exported program, compiled on its first call for the CPU."""
     return jit_as_written(jax.export.deserialize(bytearray(Path(artifact).read_bytes())).call)
 
 

@@ -1,11 +1,11 @@
 """Gives each transfer of an interpreted kernel a separate component of the vector clocks, and chooses when it ends.
 
-JAX's TPU interpret mode (0.10.2, 0.12.0) draws a component of the vector clocks for each transfer; by default there are
-as many of these components as cores. On one core all transfers share one component, so two transfers seem to follow
-each other, and JAX misses races between a transfer and an access that did not wait for it. This module gives a transfer
-a component that no other transfer under way has. If a wait may end several transfers, JAX always ends the last started
-first, and treats the wait as a wait for this transfer. But a wait counts the bytes of any transfer. So this module
-treats no transfer as arrived until all transfers on the semaphore have been waited for.
+JAX's TPU interpret mode (0.10.2, 0.12.0) draws a component of the vector clocks for each transfer. By default there are
+as many of these components as cores. On one core, all transfers share one component. So two transfers seem to follow
+each other, and JAX misses races between a transfer and an access that did not wait for this transfer. This module gives
+a transfer a component that no other transfer under way has. If a wait may end several transfers, JAX always ends the
+last started first, and treats the wait as a wait for this transfer. But a wait counts the bytes of any transfer. So
+this module treats no transfer as arrived until all transfers on the semaphore have been waited for.
 """
 
 import contextlib
@@ -55,9 +55,9 @@ class Waits:
 def transfers_end(order: Order) -> Iterator[Waits]:
     """Within this context transfers end in `order`, and no two transfers under way share a component of the clocks.
 
-    Raises RuntimeError within an interpreted kernel if a copy reads memory that it writes (OVERLAP), or if more
-    transfers are under way than the clocks have components (TOO_MANY). Raises NotImplementedError if this version of
-    JAX's interpreter is unknown here: races would then not be found.
+    An interpreted kernel raises RuntimeError if a copy reads memory that it writes (OVERLAP), or if more transfers are
+    under way than the clocks have components (TOO_MANY). Raises NotImplementedError for an unknown version of JAX's
+    interpreter, because races would not be found.
     """
     memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
     if not _is_known(memory, semaphore, dma):
@@ -122,8 +122,10 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         if not has_tasks or is_all or arrived is None:
             wait(self, value, global_core_id, has_tasks=has_tasks, **options)
             return
-        self.clocks[core] = arrived.copy()
-        components(self.clocks[core])[:] = 0
+        # Another thread may read the clock at any time, so it is complete before it is set.
+        nothing = arrived.copy()
+        components(nothing)[:] = 0
+        self.clocks[core] = nothing
         try:
             wait(self, value, global_core_id, has_tasks=has_tasks, **options)
         finally:

@@ -11,7 +11,7 @@ from harness.candidate import Candidate
 from harness.ledger.bare_source import bare
 from harness.ledger.git.command import attempted, refusal
 
-# Longer than any line of equal signs that a kernel has for a heading.
+# The length of a conflict mark, longer than any line of equal signs under a heading in a kernel.
 _MARK = 200
 # Git's exit status is the number of conflicts, up to this number.
 _MOST_CONFLICTS = 127

@@ -66,7 +66,7 @@ class _Work:
         """The changes without the rewordings at their end, and the attempts that made these rewordings.
 
         A rewording changes the text but not the traced program. Changes are taken out of the text before these
-        rewordings: a rewording touches the lines of other changes, so they could not be taken out alone.
+        rewordings. After a rewording of its lines, a change could not be taken out alone.
         """
         gone: list[int] = []
         while (last := self._pieces.last_for_itself) is not None:

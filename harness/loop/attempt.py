@@ -82,7 +82,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
         watch = guard.begin(ledger, contest)
         with kept_captures.in_use(bench.profile_data):
             title = _title(run, candidate)
-            # A search says this itself, before it screens settings.
+            # A sweep reports on the hypothesis itself, before it screens settings.
             if title.is_contested and options.sweep is None:
                 say_all(filter(None, (on_hypothesis(hypothesis),)), say)
             with _kept_for_later(run) if title.is_held_here else nullcontext(run) as its_run:

@@ -115,12 +115,12 @@ def _commit(repository: Repo, name: str) -> str:
 
 
 def _distinct(steps: Sequence[Version]) -> tuple[Version, ...]:
-    """The steps with another candidate than the step before."""
+    """The first step, and each step whose candidate differs from the candidate of the step before."""
     return tuple(step for at, step in enumerate(steps) if not at or step.candidate != steps[at - 1].candidate)
 
 
 class Records:
-    """Evidence that attempts recorded under the contest's present key; `used` names the versions judged by it."""
+    """Evidence that attempts recorded under the contest's present key; `used` names the versions that it answered."""
 
     def __init__(self, ledger: Ledger, contest: Contest) -> None:
         key = contest.key("simulated")
@@ -164,8 +164,8 @@ def bisect(
     texts = Texts(bench, "bisect")
     if len(steps) < 2:
         raise _nothing(
-            f"two kernels or more from --from to --to, got the same text in all ({steps[0].name}): name ends between "
-            "which kernel.py changed"
+            f"two kernels or more from --from to --to, got the same text in all ({steps[0].name}): choose --from and "
+            "--to so that kernel.py changed between them"
         )
     search = _Search(texts, steps, metric, threshold, records)
     with bench.locked("bisect"):

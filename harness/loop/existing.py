@@ -169,7 +169,7 @@ def _of_wrapper(source: bytes, statement: Statement) -> Variant:
         if name.upper() in left:
             source = rewrite(source, name.upper(), repr(value), "kernel.py")
             del left[name.upper()]
-    # None in a wrapper leaves the choice to the package.
+    # For an option that a wrapper passes as None, the package chooses the value.
     departures = tuple(f"{name} = {value}" for name, value in left.items() if value != "None")
     return Variant(
         candidate=Candidate(text=source), words="as the ratchet's wrapper for it does", departures=departures

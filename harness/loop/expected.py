@@ -94,7 +94,7 @@ def keep_screening(contest: Contest, seconds: float, settings: int, jobs: int) -
     """Keeps the mean time of a setting, for the next estimate: `settings` took `seconds`, `jobs` at a time."""
     if settings:
         kept = {"seconds_per_setting": seconds / math.ceil(settings / jobs), "jobs": jobs, "chip": contest.chip.name}
-        # Only an estimate needs it: the search goes on without it.
+        # Only an estimate needs this file: the search goes on without it.
         with suppress(RatchetError):
             files.write_atomically(_kept_path(contest), json.dumps(kept).encode())
 

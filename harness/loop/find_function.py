@@ -262,7 +262,7 @@ def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:
 def _source(module: str) -> Path:
     """The file of an installed module, located without importing any of its packages."""
     top, *parts = module.split(".")
-    # An editable installation may have a finder of its own, which imports nothing either.
+    # Only find_spec knows the finders of editable installations; for a top-level name it imports nothing either.
     spec = PathFinder.find_spec(top) or importlib.util.find_spec(top)
     path = None
     if spec is not None:

@@ -159,7 +159,10 @@ def _looked_at(run: Run, fingerprint: str) -> int:
 def _time_pair(
     run: Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: Opponent, attempts: int
 ) -> tuple[PairedBenchmark | None, Evidence, Opponent]:
-    """The paired benchmark (None if it failed), and the candidate's evidence and the opponent with its samples."""
+    """The paired benchmark (None if it failed), the candidate's evidence, and the opponent.
+
+    The last two have the samples of the benchmark. If it failed, the evidence has the failure instead.
+    """
     outcome = pairing.run(
         run.bench.profile_data / run.champions_work,
         run.bench.profile_data / run.work,

@@ -202,7 +202,7 @@ def _piece(path: Path, name: str, attempt: int | None) -> _Removal:
 def _lock(profile_data: Path, operation: int) -> Iterator[bool]:
     """Holds the folder's lock by flock's `operation`; yields False if it is not free and `operation` does not wait."""
     doing = f"taking the lock of {profile_data}"
-    # NFS wants an exclusive lock's file open for writing.
+    # On NFS, a file must be open for writing to get an exclusive lock.
     mode = os.O_RDWR if operation & fcntl.LOCK_EX else os.O_RDONLY
     with refusals_in_words(doing):
         descriptor = os.open(profile_data / _LOCK, mode | os.O_CREAT | os.O_CLOEXEC, 0o666)

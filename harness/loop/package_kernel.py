@@ -61,7 +61,7 @@ def for_kernel(
             hints.append(replace(hint, suggestion=f"{in_a_copy}: {hint.suggestion}"))
         else:
             suggestion = f"try the constants of kernel.py, which calls {' and '.join(packages)}: {sweep}"
-            # The bound holds for a change of the code, not of the sizes.
+            # The hint's gain is a bound for a change of the code, not of the sizes.
             hints.append(replace(hint, suggestion=suggestion, kind="constants", gain=None, gain_source=""))
     return tuple(hints)
 

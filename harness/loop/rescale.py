@@ -155,7 +155,7 @@ def sentences(rescaled: RescaleResult, left: Sequence[Row] = (), attempts: str |
     words = [f"{quantity(len(timed), 'recorded kernel')} timed again under key {rescaled.key_digest}"]
     words += [f"attempt {note.attempt} has no time: {note.failure_kind}: {note.reason}" for note in failed]
     if rescaled.notes:
-        words.append("the times are in experiments/notes.jsonl, which joins the branch with the next accepted attempt")
+        words.append("the times are in experiments/notes.jsonl, which the next accepted attempt commits on the branch")
     return (*words, *_left(left), *rescaled.skipped)
 
 

@@ -59,10 +59,11 @@ def untried(
 
 
 def _losses(edit: Edit, candidate: Candidate, timed: Sequence[TimedSettings]) -> tuple[tuple[str, str], ...]:
-    """The newest record with more time for each of the edit's constants, and `BR=256 (1.1% more time)`; else ().
+    """For each of the edit's constants, the newest record that compares its values, and `BR=256 (1.1% more time)`.
 
-    A record counts if it has a time with the present value and a time with the new one, all other constants the same,
-    and if the constants that its kernel shares with `candidate` have the present values.
+    () unless the new value takes more time in each of these records. A record compares the values of a constant if
+    - it has times with the present and with the new value, all other constants the same, and
+    - the other constants that its kernel shares with `candidate` have the present values.
     """
     present = dict(candidate.tunable)
     losses: list[tuple[str, str]] = []

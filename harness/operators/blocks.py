@@ -42,7 +42,7 @@ def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
 
 
 def borders(length: int) -> Rows:
-    """The first and the last position, and both sides of every multiple of 128 (so of 256, 512, 1024 ... too)."""
+    """The first and the last position, and those on both sides of every multiple of 128 (256, 512 ... included)."""
     inner = np.arange(BLOCK, length, BLOCK)
     return np.unique(np.concatenate(([0, length - 1], inner - 1, inner)))
 

@@ -93,7 +93,7 @@ def _mean_work(members: tuple[SuiteMember, ...]) -> Work:
     matmul = mean([work.matmul_flops for work in works])
     return Work(
         matmul_flops=matmul,
-        # Never negative: the geometric mean of sums is at least that of one of their terms.
+        # Never negative: the mean of all FLOPs is at least the mean of the matmuls' FLOPs.
         vector_flops=mean([work.flops for work in works]) - matmul,
         minimum_hbm_bytes=mean([work.minimum_hbm_bytes for work in works]),
         exponentials=mean([work.exponentials for work in works]),

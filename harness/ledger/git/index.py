@@ -43,7 +43,7 @@ def changed_paths(repository: Repo, paths: Sequence[Path]) -> tuple[str, ...]:
 
 
 def index_entries(repository: Repo, paths: Sequence[str]) -> dict[str, IndexEntry]:
-    """The entries of the user's index at exactly `paths`; paths that it does not hold are left out."""
+    """The entries of the user's index at exactly `paths`; paths that the index lacks are left out."""
     tags = _index_tags(repository, paths)
     entries: dict[str, IndexEntry] = {}
     for record in names_in(run(repository, "ls-files", "-z", "--stage", "--", *paths)):

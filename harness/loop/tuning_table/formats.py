@@ -40,7 +40,7 @@ def file_name(kernel: str, chip_name: str, form: Format) -> str:
     if form == "tokamax":
         if kernel not in _TOKAMAX:
             raise UsageError("no-format", f"--format tokamax is for {' and '.join(_TOKAMAX)}; got {kernel}")
-        # The package names its own folders like this.
+        # tokamax names the folders of its own tables like this.
         return f"{chip(chip_name).device_kinds[0].lower().replace(' ', '_')}/{_TOKAMAX[kernel]}.json"
     return f"{kernel.replace(':', '-')}.{chip_name}.{_ENDINGS[form]}"
 
@@ -125,7 +125,7 @@ def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Param
             }
             return lambda parameters: _key(parameters) in keys
         if kernel not in _TOKAMAX:
-            raise UsageError("bad-table", f"{where} is a tokamax cache, and tokamax has none for {kernel}")
+            raise UsageError("bad-table", f"{where} is a tokamax cache, but tokamax keeps no cache for {kernel}")
         compared = [_compared(json.loads(key)) for key, entry in document.items() if entry]
         return lambda parameters: _compared(json.loads(_tokamax_key(kernel, parameters))) in compared
     except (ValueError, SyntaxError, KeyError, TypeError, AttributeError) as error:

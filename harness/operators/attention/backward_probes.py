@@ -84,7 +84,7 @@ class _Drawn:
         It moves dq of all queries that see the block, dk of the block and, for keys, dv of the block.
         """
         rows = self._rows
-        # The gradient of a query that sees only part of the block may hardly move, nor that of a key few queries see.
+        # Two gradients may hardly move: of a query that sees only part of the block, of a key that few queries see.
         seeing = range(rows.stop - 1 if self._causal else 0, self._sequence)
         moved_rows = range(rows.start, min(rows.stop, self._sequence - _ENOUGH)) if self._causal else rows
         moves = [*self._of_readers(seeing), *self._parts(_DK, moved_rows)]
@@ -173,7 +173,7 @@ class _Drawn:
         return parts_of_rows(rows, range(offset + columns.start, offset + columns.stop), count)
 
     def _of_readers(self, positions: range) -> Iterator[Part]:
-        """dq of all heads that read the keys, for queries that weigh all keys equally and have output gradients.
+        """dq of all heads that read the keys, for queries with equal weights and nonzero output gradients.
 
         Except in the composite, all `positions` are such queries.
         """

@@ -146,7 +146,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     rises: steps and ramps that begin in each octave of the keys.
     creeps: scores that rise evenly along the keys, by 8 for some queries down to 0.01 for others, with little
     noise: a running maximum that is updated too late is late in every block.
-    sinks: single keys and few keys, some at a different place for each query, some at one place for all.
+    sinks: single keys, each at a place of its own for each query, and groups of few keys at one place for all queries.
     absorbs: the first key and one near the end outweigh all others; neighbouring queries have the same strength. The
     others still count, so that a kernel that skips blocks with small weights too early is caught.
     shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.

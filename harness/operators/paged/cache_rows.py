@@ -19,9 +19,10 @@ _IN_ORDER = "in-order"
 class CacheRows(Formula):
     """Y = CACHE [pages page_size, heads, head_dim] with rows of NEW [tokens, heads, head_dim] in it, bit by bit.
 
-    Y shares the memory of CACHE, so only these rows have to be moved. Column j below COUNT of SLICES [3, pieces] is
-    (first row of the cache, first row of NEW, rows): each piece has one row or more, in a page of its own.
-    Other columns may hold anything, and pieces may be in any order in NEW.
+    Y shares the memory of CACHE, so only these rows have to be moved. SLICES [3, pieces] has a column for each piece:
+    its first row in the cache, its first row in NEW, its number of rows. Only the first COUNT columns are pieces;
+    the others may hold anything. Each piece has one row or more, in a page of its own. Pieces may be in any order in
+    NEW.
     """
 
     operation = "cache_rows"

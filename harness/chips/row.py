@@ -27,8 +27,8 @@ class Figures:
     """The published figures of an accelerator, per JAX device. They suffice for predictions, but not for judging.
 
     `device` is the kind of a JAX device: a chip, one of its cores, or a GPU. `hbm_bytes` is the capacity. The peak of a
-    narrower type is None unless it is published and above bfloat16's. `mxu_size` is the number of rows and of columns
-    of a matrix unit, None if it is not square (tensor cores). `source` is the publication of the figures.
+    narrower type is None unless it is published and above bfloat16's. `mxu_size` is the number of rows, and of columns,
+    of a matrix unit; None if the unit is not square (tensor cores). `source` is the publication of the figures.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Figures:
     def peak_flops_per_second(self, dtype: str) -> float:
         """The peak of matmuls whose operands are of `dtype` (numpy/ml_dtypes name).
 
-        Returns bfloat16's peak for a dtype that has none, and for float32: by default, a TPU multiplies float32 in one
+        A dtype without a peak gets bfloat16's peak. So does float32, because by default a TPU multiplies float32 in one
         bfloat16 pass.
         """
         return self.narrow_peak(dtype) or self.peak_bf16_flops_per_second
@@ -90,9 +90,8 @@ class Chip(Figures):
     The arithmetic of a TPU, as its compiler shows it (a GPU's arithmetic is not modelled):
     - `has_bfloat16_units`: the vector and transcendental units compute in bfloat16 (`vmul.bf16`, `vpow.bf16`,
       `vrcp.bf16`). Other chips compute in float32 and round once.
-    - `divides_by_exact_reciprocal`: a float32 division multiplies by `vrcp.f32`, so an approximate reciprocal is the
-      same instruction as the exact one. Other chips refine the reciprocal by a Newton step (`vmul`, `vsub`, `vmul`,
-      `vadd`).
+    - `divides_by_exact_reciprocal`: a float32 division multiplies by `vrcp.f32`, so exact and approximate reciprocals
+      are the same instruction. Other chips refine the reciprocal by a Newton step (`vmul`, `vsub`, `vmul`, `vadd`).
     - `has_narrow_products`: the matrix unit multiplies operands of 8 bits and less.
 
     `mesh` has the name and size of each axis of the slice that one program runs on; () for one chip.
@@ -180,7 +179,7 @@ class Calibrated:
     # that they fetch. Their gradients wait for the large block that they store. Both waits fit 0.53 of the bandwidth.
     # On all other chips HBM delivers less than 1024 bytes per cycle to a core, so this constant changes nothing there.
     transfer_bytes_per_cycle: int = 1024
-    # A binary fraction, so that sums of cycles are exact and the units return to the same states.
+    # A binary fraction, so that sums of cycles are exact and states of the units repeat.
     matmul_slowdown: float = 33 / 32
     # The number of matmuls that can be queued in front of a matrix unit while the core continues. With a queue of one,
     # a slowed stream of matmuls delays nothing else. On v6e, attention and cross-entropy need this queue, and a longer

@@ -47,8 +47,8 @@ ROW = ChipRow(
         narrow_rate=2,
         branch_slots=4,
     ),
-    # XLA's copies of large arrays take 1/0.87 of the time that the published bandwidth allows; matmuls take the time of
-    # the rows that they push.
+    # XLA's copies of large arrays take 1/0.87 of the least time at the published bandwidth. Matmuls take the time of
+    # their rows, without a slowdown.
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.9, matmul_slowdown=1.0),
     intervals=Intervals(
         hbm_read_share=(0.857, 0.937),

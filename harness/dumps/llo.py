@@ -170,7 +170,7 @@ class ModuleDump:
         return tuple(name for op in self.top.ops if (name := called_name(op)))
 
 
-# The region that the last bundle starts if the bundle is marked as a jump target, but its comment names no region.
+# The region of the last bundle, if it is marked as a jump target, but its comment names no region.
 EXIT_REGION = -1
 # The opcode for text between separators that does not look like an operation.
 UNREADABLE = "(unreadable)"
@@ -212,7 +212,8 @@ _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero 
 # The direction of a transfer, if its opcode lacks it. Or the purpose of a wait: a transfer from or to the other core,
 # or the barrier at which several chips begin a program.
 _DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+(?= )|(?:all-reduce-megacore|enhanced-barrier)(?=-wait))[a-z-]* \*/")
-# A wait for the other core of the chip, which signals this core at the same place, or for other chips at launch.
+# A wait for the other core of the chip, or for other chips at launch. The other core signals this core at the same
+# place.
 _MEETING = re.compile(r"/\* (barrier-megacore|global-barrier)-wait \*/")
 # Patterns for comments with information that the rest of the operation lacks, by the first word of its opcode.
 _NOTES = {
@@ -234,8 +235,8 @@ _PLAIN = re.compile(
 _as_op: Callable[[Iterable[str]], Op] = partial(tuple.__new__, Op)
 # A label that some operations have before their operands: `/*vst_source=*/`.
 _LABEL = re.compile(r"/\*\w+=\*/")
-# A file's name in a location. The author of a kernel can choose the name, and the name could end the comment around it.
-# The compiler writes a quotation mark as \22.
+# A file's name in a location. The author of a kernel can choose the name, so the name could end the comment that
+# contains it. The compiler writes a quotation mark as \22.
 _FILE = re.compile(r'loc\("([^"]*)"(:?)')
 _STRANGE = re.compile(r"[^\w.+\-]")
 
@@ -254,7 +255,7 @@ def called_operands(op: Op) -> tuple[str, ...]:
 def garbage_kept() -> Iterator[None]:
     """Runs its body without Python's cyclic garbage collector.
 
-    The collector would take half of the time: it searches a million records, although they have no cycles.
+    The collector would take half of the time, because it searches a million records for cycles. They have none.
     """
     was_enabled = gc.isenabled()
     gc.disable()

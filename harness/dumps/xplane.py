@@ -229,8 +229,8 @@ class _Events(Sequence[Event]):
 def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], bytes]":
     """Start and end of each field with this `number`, in one flat array; and the bytes of all other fields.
 
-    The message is between the offsets `at` and `end`. Raises DecodeError or IndexError if the message breaks off,
-    OverflowError beyond 4 GiB (the limit of protobuf itself is 2 GiB).
+    The message is between the offsets `at` and `end`. Raises DecodeError or IndexError if the message breaks off.
+    Raises OverflowError beyond 4 GiB (protobuf's limit is 2 GiB).
     """
     places, others = array("I"), bytearray()
     while at < end:

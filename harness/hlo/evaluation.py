@@ -56,7 +56,7 @@ reshape reverse select sign slice transpose
 _UNITS = {-1.0, 0.0, 1.0}
 # Operations for which the order of the numbers does not matter; those of floats are limited by _SUMS.
 _IN_ANY_ORDER = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-# Machines may begin with the initial number as often as they like. For these operations it must therefore be this one.
+# Machines may use the initial number several times. For these operations it must therefore be this one.
 _IDENTITY = {"add": 0.0, "xor": 0.0, "multiply": 1.0}
 _STABLE = "is_stable=true"
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -65,7 +65,7 @@ _LITERAL = re.compile(r"[-\w.+]+")
 _SMALLEST = 2.0**-24
 # The contents of memory that nothing has written yet.
 _UNSET = "/*unset*/0"
-# The shape of a value that only orders operations, such as those of another core, and has no contents.
+# The shape of a value without contents, which only orders operations, such as operations of another core.
 _TOKEN = "token[]"
 # The most elements of a table of indices. Larger arrays are not such tables.
 MOST_ELEMENTS = 1 << 22
@@ -79,7 +79,7 @@ class NotEvaluated(Exception):
 def evaluated(
     module: Module, name: str, element: int | None, argument: Callable[[Instruction], Values | None]
 ) -> Values:
-    """The array that the instruction `name` yields, or the element of its tuple with the number `element`.
+    """The array that the instruction `name` returns, or the array at index `element` of its tuple.
 
     `argument` gives the contents of a parameter of the entry. Raises NotEvaluated.
     """
@@ -295,9 +295,9 @@ class _Writer:
     def _has_unknown_order(self, instruction: Instruction) -> bool:
         """True if machines may put equal keys of a sort into different orders, and the result shows the order.
 
-        The order does not show if the sort is stable, or if elements with equal keys are identical. They are identical
-        if all operands are broadcasts except one operand of integers, whose elements are the keys. Floats may be equal
-        without being identical (0 and -0), so a sort of floats has an unknown order, even if it is stable.
+        The result does not show the order if the sort is stable, or if elements with equal keys are identical. They are
+        identical if all operands are broadcasts except one operand of integers, whose elements are the keys. Floats may
+        be equal without being identical (0 and -0), so a sort of floats has an unknown order, even if it is stable.
         """
         operands = [self._module.instructions[operand.name] for operand in instruction.operands]
         seen = [place for place, operand in enumerate(operands) if operand.opcode != "broadcast"]
@@ -321,7 +321,7 @@ class _Writer:
         return self._written(frame, instruction.shape.plain, instruction.opcode, text, attributes)
 
     def _array(self, place: _Place, frame: _Frame) -> str:
-        """The name of one instruction for the place; the parts of a tuple are joined by a tuple instruction."""
+        """The name of one instruction for the place. A tuple instruction joins the parts of a tuple."""
         if isinstance(place, str):
             return place
         parts = [self._array(part, frame) for part in place]
@@ -388,7 +388,7 @@ class _Writer:
         return self._written(frame, kind.plain, "select", f"%{differ}, %{other}, %{written}", "")
 
     def _ends(self, kind: Array, index: int, frame: _Frame) -> str:
-        """An array of the least number of the type of `kind` (`index` 0), or of the greatest one (-1)."""
+        """An array that repeats the least number of the type of `kind` (`index` 0), or the greatest number (-1)."""
         if kind.dtype in INTEGERS and kind.dtype != "pred":
             limits = np.iinfo(INTEGERS[kind.dtype])
             number = str((limits.min, limits.max)[index])

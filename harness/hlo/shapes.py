@@ -232,7 +232,7 @@ def padded_bytes(shape: Shape) -> int | None:
 
 
 def _tiled(sizes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
-    # If a tile has more dimensions than the shape, the missing ones have size 1 (a scalar under T(128)).
+    # If a tile has more dimensions than the shape, the missing dimensions have size 1 (a scalar under T(128)).
     sizes = (1,) * (len(tile) - len(sizes)) + sizes
     whole, covered = sizes[: len(sizes) - len(tile)], list(sizes[len(sizes) - len(tile) :])
     for place, size in enumerate(tile):

@@ -185,7 +185,7 @@ def read_sharding(tokens: Tokens, *, is_member: bool = False) -> Sharding:
     start = tokens.peek().start
     tokens.expect("{")
     if tokens.sees("{") and not is_member:
-        # One sharding for each value of a tuple; only the shape shows to which value each belongs.
+        # One sharding for each value of a tuple. Only the shape shows which sharding belongs to which value.
         members: list[Sharding] = []
         while not tokens.skip("}"):
             tokens.skip(",")

@@ -60,8 +60,8 @@ class Tokens:
         self.devices = 0
         self._end = start
         self._next: Token | None = None
-        # By place of a bracket that is never closed: the place of the wrong closing bracket, or None if the text ends
-        # first.
+        # Keys are the places of brackets that are never closed. The value is the place of the wrong closing bracket, or
+        # None if the text ends first.
         self._unclosed: dict[int, int | None] = {}
 
     @property

@@ -1,9 +1,9 @@
 """The two keys. Only times with equal timing keys are compared. Checks are valid only under the same checks key.
 
 Each key hashes the code of all modules that its entry points import, directly or not. The timing key covers the code
-that compiles and simulates, this chip's facts, and the timed problem. The checks key covers everything that decides
-whether a kernel is right, the contest's own operator, and its prepare.py. A contest's keys contain only the contest's
-chip, its operator, and the operators that this operator uses. Comments, docstrings and formatting do not change a key.
+that compiles and simulates, this chip's facts, and the timed problem. The checks key covers all code that decides
+whether a kernel is right, the contest's operator, and its prepare.py. A contest's keys contain only the contest's chip,
+its operator, and the operators that this operator uses. Comments, docstrings and formatting do not change a key.
 docs/KEYS.md lists, for each file, the keys that depend on it.
 """
 
@@ -55,7 +55,7 @@ _OF_CHECKS = (
     "harness.judge.evaluate.evaluation",
     "harness.judge.verdict.schedule_checks",
 )
-# The entry points of everything from a kernel.py to its evidence, and from the evidence to a verdict.
+# The entry points of all code from a kernel.py to its evidence, and from the evidence to a verdict.
 _OF_JUDGE = (
     *_OF_TIMING,
     *_OF_MEASURING,
@@ -132,7 +132,7 @@ def checks_digest(key: Key) -> str:
 
 
 def key_difference(old: Key, new: Key) -> str:
-    """In words, the fields in which two keys differ, and which key (timing or checks) these fields change."""
+    """A description of the fields in which two keys differ, and of the key (timing or checks) that they change."""
     names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
     if old.timing and new.timing:
         # The hash of the whole judge differs whenever one of the two keys does.

@@ -308,9 +308,9 @@ def interpret(request: messages.InterpretRequest) -> Done:
     orders in which transfers end: last started first, first started first, and random. For the other families the order
     is random. If this order makes a result wrong, the comparison with the reference fails. If the run of the first
     family or of the full shape may have read unwritten memory, the program runs again on the same inputs. Memory then
-    holds the values that the first run left there, and random numbers where that run wrote nothing. Raises Rejected
-    `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`, `transfer-order`,
-    `left-memory`, `not-interpretable`.
+    holds the values that the first run left there, and random numbers where the first run wrote nothing. Raises
+    Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`,
+    `transfer-order`, `left-memory`, `not-interpretable`.
     """
     traced = _traced(request.shape)
     is_first = request.family == traced.problem.families(full=False)[0]

@@ -29,7 +29,7 @@ class StageClock:
             self._progress(name, "start", 0.0)
 
     def fail(self, name: str, kind: str) -> None:
-        """Records that a job of the stage failed; the stage will end with the kind of its first failure."""
+        """Records that a job of the stage failed. The stage will end with the kind of its first failure."""
         self._failures.setdefault(name, kind)
 
     def close(self, name: str, state: str, *, goes_on: bool) -> None:

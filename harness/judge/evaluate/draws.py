@@ -57,7 +57,7 @@ def repeatable(
 
 
 def mode_of(reduced: int | None) -> Mode:
-    """The recorded mode of a run of the CPU reference program at this reduced shape (None: the contest's own shape).
+    """The recorded mode of a run of the CPU reference program at this reduced shape (None: the contest's shape).
 
     A kernel without a smaller shape is checked twice at the contest's shape. Both runs have the mode `full`.
     """

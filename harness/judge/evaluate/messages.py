@@ -48,8 +48,8 @@ class ShapesReply:
     """The shapes to check. `reduced` is the position of the reduced shape in `problem.reduced()`; None: the full shape.
 
     `has_second`: the kernel was also traced for the second shape, which is then interpreted instead of the reduced
-    shape. `interpret_full`: the full shape is to be interpreted too. `difference` is the place where the program of the
-    full shape differs from that of a smaller shape in more than sizes.
+    shape. `interpret_full`: the full shape is to be interpreted too. `difference` is the first place at which the
+    programs of the full shape and of a smaller shape differ in more than sizes.
     """
 
     reduced: int | None
@@ -95,9 +95,9 @@ class InterpretRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest:
-    """Run the program `artifact` and check its outputs; without an `artifact`, check the outputs in the file `outputs`.
+    """Run the program `artifact` and check its outputs. Without `artifact`, check the outputs in the file `outputs`.
 
-    `reduced` is the position of the shape in `problem.reduced()`, or None for the full shape; `is_second` asks for the
+    `reduced` is the position of the shape in `problem.reduced()`, or None for the full shape. `is_second` selects the
     second shape near the reduced shape. `over` is the chip of a program over a mesh.
     """
 

@@ -45,7 +45,7 @@ def not_looked_into(chip: Chip) -> tuple[str, ...]:
 def not_interpreted(failure: Failure, difference: str) -> Failure:
     """The failure at the contest's own shape. After a timeout, it also states the remaining doubt and the remedy.
 
-    `difference` is the place where the program differs from that of a smaller shape in more than sizes, or "".
+    `difference` is the first place at which the program differs in more than sizes from that of a smaller shape, or "".
     """
     if failure.kind != "timeout":
         return failure

@@ -15,8 +15,8 @@ from harness.records import Claims, Evidence, Failure, Latency, Statement, Trace
 def evaluate_suite(suite: Suite, evaluations: Sequence[Evaluation], listener: Listener) -> Evidence:
     """The evidence about a suite, from an evaluation of each member, up to the first member that fails.
 
-    The steps are the trace; the checks at reduced shapes, compilation and simulation; and the checks at the full shape.
-    If `listener.is_slower` returns True for the evidence after the second step, no full shape is checked.
+    The steps are: the trace; checks at reduced shapes, compilation and simulation; and checks at the full shape. If
+    `listener.is_slower` returns True for the evidence after the second step, no full shape is checked.
     """
     statement = suite.statement()
 

@@ -19,7 +19,7 @@ from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 
 # With fewer cores, checks at the full shape wait until the candidate is known to be fast enough. They also wait while
-# both checks at reduced shapes and the compilation or simulation of the chip's program are running.
+# checks at reduced shapes run at the same time as the compilation or simulation of the chip's program.
 _MANY_CORES = 4
 
 

@@ -60,7 +60,7 @@ class Workers:
         return self._started[place]
 
     def ask(self, stage: Stage, request: Any) -> None:
-        """Sends a stage's request to its process; `answers` yields the reply, with the request's number in its rank."""
+        """Sends a stage's request to its process. `answers` yields the reply, whose rank has the request's number."""
         number = self._asked.get((stage.name, stage.rank), 0)
         self._asked[stage.name, stage.rank] = number + 1
         if stage.child == "checker":

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names
 
-# A schedule with at least this number of allocations is not checked: they are far apart, and an address has 32 bits.
+# A schedule with at least this number of allocations is not checked, because allocations are far apart, and an address
+# has 32 bits.
 _MOST_ALLOCATIONS = 1000
 # `[vmem:[#allocation5 + $0x38] sm:$0xff]`, `[vmem:[%s12_s10] ss:$2 sm:$0xf]`.
 _PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \+ \$0x([0-9a-f]+))?\]([^\]]*)\]")
@@ -127,7 +128,7 @@ def _offsets(options: str) -> tuple[Rows, ...]:
     """The rows that an access touches, relative to its address; empty if they are not known.
 
     The mask selects sublanes of the vector register. The last hexadecimal digit of a load's pattern is the row of
-    sublane 0, the digit before it that of sublane 1, and so on. If sublanes are shuffled (`sps`), only the row of
+    sublane 0. The digit before is the row of sublane 1, and so on. If sublanes are shuffled (`sps`), only the row of
     sublane 0 is known. If the mask is in a register, no row is known.
     """
     mask, stride, pattern = _MASK.search(options), _STRIDE.search(options), _PATTERN.search(options)

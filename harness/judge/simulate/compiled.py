@@ -11,7 +11,7 @@ from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar_memory import Memory
 from harness.judge.simulate.values import Unknown
 
-# A running program. At a barrier it yields its clock and receives the clock of the last core to arrive.
+# A running program. At a barrier the program yields its clock and receives the clock of the core that arrives last.
 Steps = Generator[int, int, int]
 # Calls an HLO op: the parameters are its index in `Program.calls`, its arguments, and the clock.
 Call = Callable[[int, "tuple[int | Unknown, ...]", int], Steps]

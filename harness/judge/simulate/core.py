@@ -52,7 +52,7 @@ def run_compiled(
     traces: tuple[SpanRecorder, ...] = (),
     bound: GrantedBound | None = None,
 ) -> tuple[CoreRun, ...]:
-    """The result of `run_cores` for a compiled module, whose machine must have the same branch slots as `machine`."""
+    """The result of `run_cores` for a module compiled for a machine with the same branch slots as `machine`."""
     execution = _ModuleExecution(
         module=module, machine=machine, tables=tables, deadline=deadline, bound=bound, is_watching=bound is None
     )

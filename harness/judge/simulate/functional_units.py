@@ -66,7 +66,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class Pass:
-    """A stretch entered in one state: its cycles, the state at its end, and the number of its runs.
+    """The passage through a stretch from one state: its cycles, the state at its end, and the number of such runs.
 
     `stalls` has each stall of one passage: bundle offset within the stretch, cause, cycles.
     """
@@ -169,7 +169,7 @@ def _transpose_uses(op: Op, xlu: str, machine: Machine) -> tuple[Use, ...]:
     latency = machine.transpose_latency_cycles if is_wide else machine.transpose_packed_latency_cycles
     if xlu == _THIRD_XLU:
         latency -= machine.third_xlu_transpose_early_cycles
-    # On v5, rows of 16-bit values go in at half the rate of 32-bit rows, but their results come out at the same rate.
+    # On v5, rows of 16-bit values enter at half the rate of 32-bit rows, but their results come out at the same rate.
     return (Use(xlu, cycles, f"{xlu} trf", latency, results, spacing=machine.xlu_cycles),)
 
 
@@ -329,7 +329,7 @@ class Pipes:
         return later_state
 
     def _number(self, ports: dict[str, float], queues: dict[str, list[int]], elapsed: int) -> int:
-        # Lists, because queues can be long and generators take twice the time.
+        # These are lists, because queues can be long, and generators take twice the time.
         state = (
             tuple(sorted([(name, free - elapsed) for name, free in ports.items() if free > elapsed])),
             tuple(

@@ -41,7 +41,7 @@ _FACTORS = (0.8, 1.2)
 # port is free. A packed exponential occupies its unit for two cycles.
 _RULES: Mapping[str, Any] = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
 # Published times show 86 to 95 % of a link's bandwidth (`Links` in harness/chips/row.py), and 0.75 or 1 us for a hop.
-# They are times of permutations on two kinds of chip, and of an all-gather on a third.
+# These are times of permutations on two kinds of chip, and of an all-gather on a third kind.
 _OF_LINKS = {"reached_share": (1 - LINK_WAITS, 1 + LINK_WAITS), "hop_seconds": (0.5, 2.0)}
 # Fields that affect only how operations use their units.
 _OF_UNITS = """

@@ -205,7 +205,7 @@ def _execute(
 def _both_ways(
     compiled: CompiledModule, machine: Machine, tables: Tables, deadline: float
 ) -> list[tuple[CoreRun, ...]]:
-    """The run in which code that depends on a vector's contents never runs, and the run in which it always does.
+    """Two runs: code that depends on a vector's contents never runs in the first, and always in the second.
 
     At first, all conditions fail in one run and hold in the other. A compiler may jump over conditional code or into
     it, so the conditions do not show which run skips the code. Therefore the run with fewer executed bundles counts as
@@ -302,7 +302,7 @@ def _with_range(
 def _without_sparse_core(
     prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> tuple[str, tuple[float, float] | None]:
-    """The range in words, and its ends; None for the ends if one of them is unknown."""
+    """The range in words, and its two ends; None instead of the ends if one end is unknown."""
     bound = GrantedBound(without_sparse_core=True)
     rest = _seconds_taken(run_compiled(prepared.compiled, machine, tables, deadline, bound=bound), machine)
     most = sparse_core.most_seconds(prepared.dump.module, machine)

@@ -55,7 +55,7 @@ def compile_program(
     """The schedule as an executable program. If `traced`, the program reports every stretch to the memory's trace.
 
     If the program runs on several chips, `flags` has the numbers of its sync flags by name. Such a program yields its
-    clock before it accesses another chip and while it waits for another chip.
+    clock before each access to another chip, and while it waits for another chip.
     """
     on_several_chips = flags is not None
     writer = _Writer(schedule, machine, traced, flags)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from harness.dumps.llo import Op
 from harness.judge.simulate.values import float_word
 
-# The distance between two allocations in the made-up address space, in the unit of an address (words or rows). It is
-# the number of rows in the largest VMEM. The dump does not have the true addresses, and only comparisons within one
+# The distance between two allocations in the made-up address space, in units of the address (words or rows). It is the
+# number of rows in the largest VMEM. The dump does not have the true addresses, and only comparisons within one
 # allocation matter. Allocations of spilled scalars are closer together, because there can be thousands.
 ALLOCATION_SPACING = 1 << 18
 _SPILL_SPACING = 1 << 8
@@ -177,7 +177,7 @@ def expression(text: str, names: Names) -> str:
 
 
 def _float_operand(text: str, names: Names) -> str:
-    """A floating-point operand as a Python expression for its word: a register, or a literal number's word."""
+    """The word of a floating-point operand as a Python expression: a register, or the word of a literal number."""
     try:
         return str(float_word(float(text)))
     except (ValueError, OverflowError):

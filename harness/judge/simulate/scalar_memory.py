@@ -51,8 +51,8 @@ class Memory:
     - `operands`: the op's operands, with their places and contents.
     - `account`: the account of the op's waits.
     - `trace`: the recorder of the waits and the transfers.
-    - `runtime`: True for the top-level program. The runtime writes its scalar memory before the program starts: each
-      word is `runtime_words[name]`, or 1 if `runtime_words` does not contain its name.
+    - `runtime`: True for the top-level program. The runtime writes this program's scalar memory before the program
+      starts. Each word is `runtime_words[name]`, or 1 if `runtime_words` does not contain its name.
     - `alone`: True if no other core runs this op.
     - `results_at`: the addresses of the results. A result may be in a parameter's memory. The program checks whether it
       must copy.
@@ -242,7 +242,7 @@ class Memory:
         return bool(condition)
 
     def argument(self, index: int) -> "int | Unknown":
-        """The value that the caller passed in a register as operand `index`; unknown if it passed none."""
+        """The value that the caller passed in a register as operand `index`; unknown if no value was passed."""
         if 0 <= index < len(self.arguments):
             return self.arguments[index]
         return Unknown(f"operand {index}, which the caller passed in a register")
@@ -388,7 +388,7 @@ class Memory:
         for operand in self.operands:
             if operand.name in self._replaced:
                 continue
-            # A transfer's address is a 32-bit count of granules; an operand's address may be a count of rows of 512
+            # A transfer's address is a 32-bit count of granules. An operand's address may be a count of rows of 512
             # bytes.
             for base in {operand.address, operand.address * ROW_BYTES // granule & WORD}:
                 offset = (source - base) * granule // WORD_BYTES
@@ -441,7 +441,8 @@ class Memory:
         address &= WORD
         if is_in_a_result(address) and not any(map(is_in_a_result, self._operand_starts[-1:])):
             return ""
-        # The address of a transfer counts granules; an operand's address that counts rows has been scaled to granules.
+        # The address of a transfer counts granules. If an operand's address counts rows, it has been scaled to
+        # granules.
         scale = max(1, ROW_BYTES // self.channel.machine.granule_bytes)
         place = bisect_right(self._operand_starts, address // scale if address >= FIRST_OPERAND * scale else address)
         return self._operand_names[place - 1] if place else ""

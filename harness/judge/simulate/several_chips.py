@@ -65,8 +65,8 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
     """The numbers of sync flags: by the schedule's name, then by the flag's name.
 
     Flags with the same place in all programs have their true numbers. All other flags have made-up numbers, which no
-    two schedules share if there are enough numbers. The compiler may reuse a true number while a transfer to the flag
-    is in flight for which another program waits later. The dump does not show this.
+    two schedules share if there are enough numbers. The compiler may reuse a true number while a transfer to its flag
+    is in flight, for which another program waits later. The dump does not show this.
     """
     numbers: dict[str, dict[str, int]] = {}
     following = _FIRST_OWN_FLAG
@@ -86,7 +86,7 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
 def identity_words(schedule: Schedule, names: Names) -> dict[str, int]:
     """By meaning: the addresses of the words that identify the chip and core on which the schedule's program runs.
 
-    For the top-level program, also the addresses of the registry and of the table of routes that it makes.
+    For the top-level program, also the addresses of the registry and of the table of routes, which this program makes.
     """
     tags = [
         (names.bases.get(allocation.name), allocation.tag)
@@ -192,7 +192,8 @@ class Network:
 
     Transfers that raise the `launch_flag` belong to the barrier at which all chips begin a program, so their bytes are
     not counted. `launch_places` are the addresses in HBM, in granules, at which chips report their programs. `routing`
-    has the entries of all chips' routing tables; None if transfers on this slice name the destination chip instead.
+    has the entries of all chips' routing tables. It is None if transfers on this slice name the destination chip
+    instead.
     """
 
     shape: tuple[int, ...]
@@ -476,7 +477,7 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
 
 
 def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
-    """Counts of the transfers and signals from other cores that were not waited for, by a sentence that names them.
+    """Counts of transfers and signals from other cores that were not waited for. Keys are sentences that name them.
 
     `names` are the names of flags by their numbers.
     """

@@ -67,7 +67,7 @@ def _reached(module: Module, instruction: Instruction) -> Iterator[str]:
 
 
 def _pieces(module: Module, call: Instruction) -> list[tuple[int, int]] | None:
-    """The pieces that a call moves, as (number, bytes of each); None if it contains another kind of operation."""
+    """The pieces that a call moves, as (number, bytes of each); None if the call contains other kinds of operations."""
     pieces: list[tuple[int, int]] = []
     for name in call.computations("calls", "to_apply"):
         computation = module.by_name.get(name)

@@ -29,7 +29,7 @@ _TIMED = ("dma.", "vwait", "vdelay", "vpop.ccrf")
 _SPACE = re.compile(r"\.(hbm|vmem|smem)$")
 # The operation that raises a sync flag of another core or chip.
 REMOTE_SIGNAL = "vsyncadd.remote"
-# The note of a wait for the other core of the chip, and the notes of waits for the other chips when a program begins.
+# The note of a wait for the other core of the chip; and the notes of waits for the other chips when a program begins.
 _MEETING = "barrier-megacore"
 LAUNCH_BARRIER = ("global-barrier", "enhanced-barrier")
 # The name of the wait for a copy from one core to the other.
@@ -150,8 +150,8 @@ def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
     """The operation that fills the register of each `vpush`, by the identity of the `vpush`.
 
     This operation is a load, or a `vstv`, which puts a scalar into all places of the register. It is None if the pushed
-    value is computed, or if a jump or the start of a region is between the operation and the `vpush`. For a load from
-    an allocation that the program itself filled at its beginning, the result has the operation that filled it.
+    value is computed, or if a jump or the start of a region is between the operation and the `vpush`. If the program
+    itself filled a load's allocation at its beginning, the result has the filling operation instead of the load.
     """
     loads: dict[int, Op | None] = {}
     for index, op in schedule.ops_where("vpush".__eq__):
@@ -199,8 +199,8 @@ def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
 def prefetched_words(schedule: Schedule) -> frozenset[str]:
     """The words of scalar memory (`#allocation9`) that show whether the previous program already fetched an operand.
 
-    XLA's cross-program prefetch compares the word with 0 by "not equal". Only one other word of the runtime is compared
-    by "not equal": the command to run, which is compared with 1.
+    XLA's cross-program prefetch compares the word with 0 by "not equal". The runtime writes only one other word that is
+    compared by "not equal": the command to run, which is compared with 1.
     """
     loaded: dict[str, str] = {}
     words = set()

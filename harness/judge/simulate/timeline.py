@@ -121,7 +121,7 @@ def _recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], trac
 
 
 def _window(core: CoreRun, steps_shown: int) -> tuple[SpanWindow, ...]:
-    """One window on the middle of the op that takes longest; no window without ops or steps to show."""
+    """One window on the middle of the longest op; no window without ops or steps to show."""
     if not core.ops or steps_shown < 1:
         return ()
     op = max(core.ops, key=lambda op: op.cycles)

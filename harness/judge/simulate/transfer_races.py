@@ -290,7 +290,7 @@ class UnderWay:
 
 
 def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> _Strides | None:
-    """The layout that triples of numbers describe, the outermost level first; None if it does not have this size.
+    """The layout that triples of numbers describe, outermost level first; None if it does not fit `size`.
 
     Without numbers, the layout is a single run. The first two numbers of a triple are the strides of its level. The
     third is the number of repetitions at the next level or, in the last triple, the number of rows of a run.

@@ -42,7 +42,7 @@ def plus_minus_seconds(
 def relative_uncertainty(chip: str, operation_seconds: float = inf) -> float:
     """The uncertainty of the ratio of two programs' times on `chip`: one standard deviation, as a fraction.
 
-    The judge compares two times with this uncertainty. Two programs for one problem share errors, so the error of their
+    The judge compares two times with this uncertainty. Two programs for one problem share errors. So the error of their
     ratio should not exceed the error of either time (benchmarks/FIDELITY.md has the figures). Among fifteen variants of
     one kernel, all pairs that differ by 2 % or more were ordered correctly.
 

@@ -58,7 +58,7 @@ class Unknown:
 
 
 class Assumed(Unknown):
-    """An unknown value that counts as `holds` in every decision; used in runs that give the bounds of a range."""
+    """An unknown value that is treated as `holds` in every decision; used in runs that bound a range."""
 
     __slots__ = ("holds",)
 

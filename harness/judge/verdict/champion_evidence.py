@@ -12,7 +12,7 @@ def known_evidence(
     """The champion's evidence under `key`, or None if it must be evaluated (always for measured times).
 
     It comes from the champion's record, or from the first attempt in `since` that evaluated the champion under the same
-    key. `commit` is the champion's commit on the branch. If a revoke gave the champion its title, the revoke's record
+    key. `commit` is the champion's commit on the branch. If a revoke made the program champion, the revoke's record
     counts as the champion's record. If `is_checked`, the champion is known to pass under the checks key of `key`, so
     only the timing keys must be equal.
     """

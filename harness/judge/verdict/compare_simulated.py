@@ -7,19 +7,18 @@ that the error of a pair were a fraction c of the change plus a floor f. Then th
 deviations if g >= k (c g + f), that is if g >= k f / (1 - k c). The part c g would only raise the required gain by a
 factor; only the floor would hide small changes.
 
-The published times do not confirm this. Among them, the pairs most like a champion and a candidate are two kernels for
-one problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). A
-champion and a candidate are often more similar than any of these pairs. So the whole error is treated as floor, and no
-part of it becomes smaller with a smaller change. For similar programs, this is cautious. A record states one number:
-one standard deviation of the time ratio of two kernels for one problem. The larger of the numbers in the two records is
+The published times do not confirm this. Among them, the pairs most similar to champion and candidate are two kernels
+for one problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). A
+champion and a candidate are often more similar than any of these pairs. So the whole error is treated as floor: a
+smaller change does not make it smaller. For similar programs, this is cautious. A record states one number: one
+standard deviation of the time ratio of two kernels for one problem. The larger of the numbers in the two records is
 used.
 
-A search presents the fastest of many candidates, and so also selects simulator errors in their favour. Suppose that
-none of n candidates is truly faster, and that their errors are normal and independent. Then all of them stay below k
-deviations with the probability Phi(k)^n, where Phi is the normal distribution. For the same probability at every n, the
-fastest of n must exceed k_n = Phi^-1(Phi(k_1)^(1/n)): 1 deviation for one candidate, 2.1 for ten, 2.9 for a hundred.
-Settings of one kernel share much of their error, so n settings are equivalent to fewer candidates. Using n is cautious
-too.
+A search presents the fastest of many candidates, and so also selects favourable simulator errors. Suppose that none of
+n candidates is truly faster, and that their errors are normal and independent. Then all of them stay below k deviations
+with the probability Phi(k)^n, where Phi is the normal distribution. For the same probability at every n, the fastest of
+n must exceed k_n = Phi^-1(Phi(k_1)^(1/n)): 1 deviation for one candidate, 2.1 for ten, 2.9 for a hundred. Settings of
+one kernel share much of their error, so n settings are equivalent to fewer candidates. Using n is cautious too.
 """
 
 import math

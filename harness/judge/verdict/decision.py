@@ -1,7 +1,7 @@
 """Accept, reject, inconclusive or failed, with reasons: only a proven, believable gain is accepted.
 
-The rule for two simulated times is in compare_simulated.py, the rule for uncertain constants in compare_resimulated.py,
-the rule for measured pairs in compare_measured.py. The least gain and all limits are in records/judging_limits.py.
+Rules: compare_simulated.py for two simulated times, compare_resimulated.py for uncertain constants, and
+compare_measured.py for measured pairs. The least gain and all limits are in records/judging_limits.py.
 """
 
 import itertools
@@ -52,7 +52,7 @@ def decide(
 ) -> Verdict:
     """The verdict on `candidate` against `champion`. If `champion` is None, the candidate must only pass all checks.
 
-    - Failed: a stage or a check failed, or the latency is less than `chip` can reach.
+    - Failed: a stage or a check failed, or the latency is impossible on `chip`.
     - Inconclusive: a latency, a check or the pairs of `paired` are missing, or the interval allows neither accept nor
       reject.
     - Accepted for a simulated gain: it is at least `policy.minimum_effect`, exceeds the simulator's uncertainty, and

@@ -13,8 +13,8 @@ Regime = Literal["compute-bound", "memory-bound", "link-bound", "latency-bound"]
 GapSize = Literal["small", "moderate", "large"]
 TrafficSource = Literal["block index maps", "simulated DMA", "unknown"]
 
-# Below this share of both peaks, neither peak is the limit; latencies are (the published method says "both low, say
-# both under 30 %").
+# Below this share of both peaks, latencies are the limit, not a peak (the published method says "both low, say both
+# under 30 %").
 LOW_UTILISATION = 0.30
 
 # Published bandwidths are rounded to three or four digits, so a program may seem to exceed one by up to 0.2 %.
@@ -79,7 +79,7 @@ def least_memory_seconds(work: Work, chip: Chip) -> float:
 
 
 def link_only_seconds(work: Work, chip: Chip) -> float | None:
-    """The time for the bytes from other chips to reach a chip with the fewest links; None for a program on one chip.
+    """The time in which the chip with the fewest links receives other chips' bytes; None for a program on one chip.
 
     Uses the published rate of all links of that chip together.
     """

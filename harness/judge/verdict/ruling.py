@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from harness.records import Outcome
 
-# 1 - 0.01 and 0.99 * t / t differ in the last bits of a double; a gain of exactly the minimum effect counts.
+# A gain of exactly the minimum effect counts, although 1 - 0.01 and 0.99 * t / t differ in the last bits of a double.
 ROUNDING = 1e-12
 
 

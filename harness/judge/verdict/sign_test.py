@@ -2,8 +2,8 @@
 
 Why the interval is valid. Champion and candidate are timed in random order within each round. If both take the same
 time, the winner of each pair is an independent fair coin toss, whatever the machine does. Drift, spikes, steps, a clock
-with two speeds or coarse ticks change the size of a difference, but its sign stays random. The same holds for a
-candidate that takes r times the champion's time, if its times are divided by r. So the number of pairs on the wrong
+with two speeds or coarse ticks change the size of a difference, but the sign stays random. The same is true of a
+candidate that takes r times the champion's time, after its times are divided by r. So the number of pairs on the wrong
 side of the true ratio is binomial. The sign test's interval between two order statistics needs no other assumption. For
 normal noise, this interval needs 1.6 times the pairs of the best interval (the efficiency of the sign test is 2 / pi).
 For noise with spikes, it is the better interval.

@@ -3,7 +3,8 @@
 - A window alternates between two buffers. So after a block was written to HBM, the next step reads other contents.
 - A block is fetched while an earlier step runs. So the block lacks the values that this step writes to the array in
   HBM.
-- A negative index reaches memory in front of an array; JAX's interpreter counts it from the end, as numpy does.
+- A negative index accesses memory in front of an array. JAX's interpreter counts this index from the end, as numpy
+  does.
 
 JAX writes by swapping values, so this module cannot detect that a kernel uses a replaced value.
 `jaxprs.uses_replaced_values` detects it.
@@ -59,7 +60,8 @@ class Buffers:
     comes_early: bool
     reads_unwritten: bool = False
     in_front: IndexError | None = None
-    # By its id(): JAX's object for the memory of a Pallas call, kept alive so that no later object has this id().
+    # By id(), JAX's object for the memory of a Pallas call. The object is kept alive, so that no later object has its
+    # id().
     memories: dict[int, tuple[Any, _Memory]] = field(default_factory=dict)
 
     def of(self, memory: Any) -> _Memory:
@@ -211,7 +213,7 @@ def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, res
 
 
 def _refill(memory: Any, buffers: _Memory, key: Any) -> None:
-    """Fills a window whose block was written to HBM with the value of unwritten memory, before its next use."""
+    """Before its next use, fills a window whose block was written to HBM with the value of unwritten memory."""
     if key in buffers.replaced:
         buffers.replaced.discard(key)
         content = memory.mem[key].content

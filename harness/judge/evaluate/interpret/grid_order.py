@@ -24,7 +24,7 @@ _seed: int | None = None
 
 @contextlib.contextmanager
 def orders_from(seed: int | None) -> Iterator[None]:
-    """Within this context parallel axes are walked in orders drawn from `seed`, or backwards if it is None.
+    """Within this context parallel axes are walked in orders drawn from `seed`, or backwards if `seed` is None.
 
     If an axis has several steps, its first step never runs first. A kernel must not rely on the order of steps that it
     declares parallel. The CPU reference program walks the steps forwards, and another run walks them backwards. So any

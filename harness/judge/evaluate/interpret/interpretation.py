@@ -29,7 +29,7 @@ from harness.sandbox.messages import Rejected
 _RACE = "RACE DETECTED"
 # The custom call that `with_layout_constraint` produces.
 _LAYOUT_CALL = "LayoutConstraint"
-# JAX prints vector clocks after each access; they do not help a reader.
+# JAX prints vector clocks after each access. Messages leave them out.
 _CLOCK = re.compile(r"\n +clock: (?:\[[\d\s]*\]|<[^>]*>)")
 # The time of a run grows with the number of cores: 0.6 s with 2, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).
 _MOST_CORES = 16

@@ -35,8 +35,8 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
     if not {"self", "key", "value"} <= {*parameters(allocate)}:
         raise unknown_version("its memory cannot be kept from run to run")
     before = dict(left) if is_found else {}
-    # For each call, by the id() of its memory object: the object, kept alive so that its id() is not reused, and the
-    # call's number.
+    # Keys are ids of the memory objects of calls. The value is the object, kept alive so that its id() is not reused,
+    # and the call's number.
     calls: dict[int, tuple[Any, int]] = {}
     buffers: dict[tuple[int, Any], Any] = {}
     lock = threading.Lock()

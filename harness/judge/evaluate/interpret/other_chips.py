@@ -1,6 +1,6 @@
 """Tracks on which events of other chips an interpreted chip can rely: a chip has begun, a wait took a signal.
 
-If a kernel has its own barrier, JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to a chip that has not
+If a kernel contains a barrier, JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to a chip that has not
 begun. It also treats a wait for one of several signals as a wait for all signals that have arrived. Both hide races.
 """
 
@@ -20,8 +20,8 @@ from harness.judge.evaluate.interpret.replaced import replaced
 from harness.judge.evaluate.interpret.transfers import components
 
 NOT_BEGUN = "CHIP NOT BEGUN"
-# The largest number of ways to take units from the senders for which all ways are compared. If there are more ways,
-# only the units that each sender must have sent are considered.
+# If there are at most this many ways to take units from the senders, all ways are compared. If there are more, only the
+# units that each sender must have sent are considered.
 _MOST_WAYS = 4096
 
 
@@ -30,8 +30,8 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
     """Within this context a wait proves only the events without which its semaphore cannot reach the count.
 
     Chip `late` ends a wait only when no other chip can continue. By then, all signals and transfers that do not depend
-    on this wait have begun. So all signals and transfers that could end the wait are known, even those that were not
-    meant to end it.
+    on this wait have begun. So all signals and transfers that could end the wait are known, including those for other
+    waits.
 
     An interpreted kernel raises RuntimeError (NOT_BEGUN) if a chip sends to another chip before it has received a
     signal from that chip, directly or through other chips. To send is to copy, or to signal a semaphore other than a

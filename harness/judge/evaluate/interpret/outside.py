@@ -27,7 +27,7 @@ _OF_A_CHIP = (pallas_core.MemorySpace, pltpu.MemorySpace)
 def without_memory_spaces(jaxpr: Jaxpr) -> Jaxpr:
     """The same program; outside its kernels no constraint and no type names a memory space of the chip.
 
-    JAX computes with two arrays only if both have the same memory space, but its interpreters give the arrays of a
+    JAX computes with two arrays only if both have the same memory space. But JAX's interpreters give the arrays of a
     kernel no memory space. References keep their memory space, because a kernel may depend on it.
     """
     plain: dict[Any, Any] = {}

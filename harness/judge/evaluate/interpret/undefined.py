@@ -102,7 +102,7 @@ def _flipped(answer: bool, compared: Any, *operands: Any) -> Any:
 def with_marked_indices(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel; an access with a dynamic index outside the array reads or writes a mark.
 
-    XLA on a CPU clamps this index; a chip reads or writes the memory at that address.
+    XLA on a CPU clamps this index. A chip reads or writes the memory at the address.
     """
     return rewritten(jaxpr, _with_marks)
 

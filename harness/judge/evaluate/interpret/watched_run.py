@@ -53,7 +53,7 @@ class WatchedRun:
     `late_chip` continues only when no other chip can. It is None for one chip. `left` is the memory that the last run
     of this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds the values of `left`.
     If `comes_early`, a fetched block lacks everything that the kernel writes to the block's array. `seed` is the seed
-    of the random numbers that the run leaves in memory that it did not write.
+    of the random numbers that the run leaves in unwritten memory.
     """
 
     fill: Fill
@@ -125,7 +125,8 @@ class WatchedRun:
         if transfers.TOO_MANY in text:
             return transfers.TooManyTransfersError(text)
         for words, kind in _KINDS.items():
-            # The last line with these words is the message; the code in a traceback before it may have the words too.
+            # The last line with these words is the message. Code in a traceback before the message may have the words
+            # too.
             line = next((line for line in reversed(text.splitlines()) if words in line), None)
             if line is not None:
                 cause = line.strip()

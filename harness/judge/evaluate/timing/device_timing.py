@@ -1,4 +1,4 @@
-"""The process that times exported programs on a device: alternating, on fresh inputs, and waiting for every result."""
+"""The process that times exported programs on a device, in turns, on fresh inputs, and waits for every result."""
 
 import functools
 import math

@@ -72,7 +72,8 @@ def _rebuilt(program: Any, value: Callable[[Any], Any]) -> Any:
 def _without_debug_checks(jaxpr: Any) -> list[Any]:
     """The equations of a program without its debugging checks and without computations that only the checks need.
 
-    These computations contain the number of checks traced in the process so far, so no two traces would be equal.
+    These computations contain the number of checks traced in the process so far. With them, no two traces would be
+    equal.
     """
     kept: list[Any] = []
     used, checked = _variables(jaxpr.outvars), set[Any]()

@@ -1,7 +1,7 @@
-"""Finds names that do not belong in a kernel in the source of kernel.py, before any of its code runs.
+"""Before any code of kernel.py runs, finds names in its source that do not belong in a kernel.
 
-A kernel needs JAX, arithmetic and the standard library's pure parts; these names pass. Names that only serve to leave
-the process, to access its memory or to avoid this check are refused. All other imports have honest uses (a package of
+A kernel needs JAX, arithmetic and the standard library's pure parts; these names pass. Names are refused if they serve
+only to leave the process, to access its memory or to avoid this check. All other imports have honest uses (a package of
 helpers), so they are allowed, and the report names them. The check of names is no barrier (`confinement` is one), but a
 diff shows attempts to avoid it.
 """
@@ -42,7 +42,7 @@ _REFUSED_ATTRIBUTES = frozenset((
     # Modules that are attributes of other modules: a kernel that needs one of these modules imports it by name.
     "_frozen_importlib", "_imp", "_io", "_os", "_posixsubprocess", "_socket", "_sys", "_thread", "bltns", "builtins",
     "gc", "importlib", "multiprocessing", "os", "posix", "socket", "subprocess", "sys", "threading",
-    # Ways to delay a function call, which JAX makes during tracing and compilation, or Python at certain events.
+    # Ways to register a function that JAX calls during tracing and compilation, or that Python calls at certain events.
     "__breakpointhook__", "addaudithook", "breakpointhook", "displayhook", "meta_path", "monitoring",
     "path_hooks", "register_at_fork", "set_asyncgen_hooks", "set_coroutine_origin_tracking_depth",
     # Ways to have typing evaluate a text.
@@ -59,7 +59,7 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 def flags(tree: ast.AST, file: str = "kernel.py", helpers: Container[str] = ()) -> tuple[str, ...]:
     """Sentences on names that are unusual but allowed. Raises Rejected `forbidden-import` for forbidden names.
 
-    `file` is the name of the tree's source, `helpers` are the modules next to kernel.py that belong to the candidate.
+    `file` is the name of the tree's source. `helpers` are the modules next to kernel.py that belong to the candidate.
     """
     try:
         return tuple(f"{file} {flag}" for flag in _flags(tree, helpers))
@@ -99,7 +99,7 @@ def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
 
 
 def _refuse_name(line: str, name: str, how: str) -> None:
-    """Raises _Refused if the module's name is refused, or if a part of the name leads out of the process."""
+    """Raises _Refused if the module's name or a part of the name is refused."""
     top, *parts = name.split(".")
     if top in _REFUSED or prepare_module.is_prepare(top) or not _REFUSED_ATTRIBUTES.isdisjoint(parts):
         raise _Refused(f"{line} {how} {name}")

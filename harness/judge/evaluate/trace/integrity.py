@@ -79,9 +79,9 @@ def snapshot() -> Snapshot:
 def put_back(before: Snapshot) -> tuple[str, ...]:
     """Restores settings that the candidate's import changed, if they affect no program. Returns sentences on them.
 
-    These settings are environment variables, and settings of JAX that change no program. The variables affect no
-    program, because JAX has already read the variables that it uses, and the compilers run in other processes. If any
-    other setting changed, `require_untouched` refuses the candidate.
+    These settings are environment variables, and settings of JAX that change no program. Environment variables affect
+    no program, because JAX has already read its variables, and the compilers run in other processes. If any other
+    setting changed, `require_untouched` refuses the candidate.
     """
     variables = _differing(before.variables, os.environ)
     for name in variables:
@@ -264,7 +264,7 @@ def _handlers() -> tuple[Any, ...]:
 def require_self_contained(helpers: Collection[str]) -> None:
     """Raises Rejected `foreign-import` if a module's file is neither part of an installed package nor a helper.
 
-    All code that took part in the verdict must be reproducible, so an attempt records kernel.py and its `helpers`.
+    All code behind a verdict must be reproducible, so an attempt records kernel.py and its `helpers`.
     """
     installed = [Path(path) for path in _installed()]
     for name, module in list(sys.modules.items()):

@@ -88,7 +88,7 @@ def outer_operands(equation: Equation, part: Jaxpr) -> dict[Any, Any]:
 
 
 def is_in_hbm(block: Any) -> bool:
-    """True if the kernel gets the whole array of a block mapping, in HBM, instead of a window."""
+    """True if the kernel gets the whole array of a block mapping (in HBM), not a window."""
     return str(block.transformed_block_aval.memory_space).lower() in ("any", "hbm")
 
 
@@ -235,7 +235,7 @@ def is_own(file: str) -> bool:
 
 
 def distinct(places: Iterable[str]) -> tuple[str, ...]:
-    """The source lines at these `places`, which end with a colon (see `line_of`): each line once, none unknown."""
+    """The known source lines at these `places`, each once. The places end with a colon (see `line_of`)."""
     return tuple(dict.fromkeys(filter(None, (place.removesuffix(": ") for place in places))))
 
 

@@ -12,7 +12,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
-    """A bug of the versions `first` to `last`, both included; the source of an affected kernel names `word`.
+    """A bug of the versions `first` to `last` (inclusive). The source of an affected kernel contains the name `word`.
 
     `issue` is the address of a description, and `instead` a way to avoid the bug.
     """

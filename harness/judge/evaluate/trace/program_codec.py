@@ -166,7 +166,7 @@ class _Encoder(pickle.Pickler):
 
 
 def _has_foreign_class(tree: Any) -> bool:
-    """True if a node of the tree is of a class that only the candidate's process has."""
+    """True if a node of the tree has a class that exists only in the candidate's process."""
     node = tree.node_data()
     is_foreign = node is not None and node[0] is not types.NoneType and not _is_known(node[0])
     return is_foreign or any(map(_has_foreign_class, tree.children()))

@@ -34,7 +34,7 @@ def difference(small: Any, large: Any) -> str | None:
     """The first difference between two closed jaxprs that sizes do not explain, in words; None if there is none.
 
     Primitives, dtypes, ranks, nesting, effects, data flow and parameters must be equal. Shapes and grids may differ.
-    Other numbers may differ if sizes explain them, that is by the ratio of the two lengths of an axis:
+    Other numbers may differ if the ratio of an axis's two lengths explains them:
 
     - Two integers have this ratio. Or both are one more, or both one less, than two integers with this ratio.
     - Two floats have this ratio, its inverse, or the square root of either.
@@ -119,7 +119,7 @@ class _ProgramComparison:
             self._require(self._same.get(small) is large, f"the source of {what}", small, large)
 
     def _decision(self, name: str, small: Any, large: Any) -> None:
-        """Compares an integer on which a decision of the kernel depends with its counterpart at the other shape."""
+        """Compares an integer, on which a decision of the kernel depends, with the same integer at the other shape."""
         if isinstance(large, core.Literal) and not np.ndim(large.val) and jnp.issubdtype(large.aval.dtype, jnp.integer):
             is_reached = int(large.val) in (-1, 0, 1) or int(large.val) != int(small.val)
             self._require(is_reached, f"the number in {name}, which perhaps only a large grid reaches,", small, large)

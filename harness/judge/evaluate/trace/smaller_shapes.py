@@ -26,10 +26,10 @@ _LOOP_STEPS = 8
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
     """The position and trace of the first reduced shape with grids and blocks similar to those at `full`; a reason.
 
-    They are similar if each axis with several steps at `full` has several at the reduced shape, and the blocks divide
-    the arrays. The first of these shapes that `_repeats_loops` is preferred. If no shape is similar, the position is
-    None, the trace is that of the full shape, and the last result is the reason. Shapes that are too small for the full
-    shape's blocks are tried last, because they suit only kernels that choose their blocks by the shape.
+    They are similar if each axis with several steps at `full` also has several steps at the reduced shape, and if the
+    blocks divide the arrays. The first of these shapes that `_repeats_loops` is preferred. If no shape is similar, the
+    position is None, the trace is that of the full shape, and the last result is the reason. Shapes that are too small
+    for the full shape's blocks are tried last. They suit only kernels that choose blocks by the shape.
     """
     shapes = sorted(
         enumerate(full.problem.reduced()),
@@ -68,7 +68,7 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
     differences = (same_program.difference(program.closed, full.closed) for program in small)
     difference = next(filter(None, differences), "")
     steps = sum(call.steps for call in full.calls)
-    # On a GPU no step of a grid depends on another step, so late steps behave as early steps do.
+    # On a GPU no step of a grid depends on another step, so late steps behave like early steps.
     if difference or (full.chip.platform == "tpu" and (steps <= _INTERPRETED_STEPS or _may_race(full))):
         return difference, True, ()
     if full.chip.platform != "tpu":

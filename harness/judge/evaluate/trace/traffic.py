@@ -188,7 +188,7 @@ def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64])
     """
     sizes = np.ones(len(shape), dtype=np.int64)
     sizes[axes] = [shape[axis] for axis in axes]
-    # Along the axis with the most places, few windows are close to each other, so few pairs must be compared.
+    # Few windows are close to each other along the axis with the most places, so few pairs must be compared.
     first = max(range(len(shape)), key=lambda axis: len(np.unique(places[:, axis])))
     places = places[np.argsort(places[:, first], kind="stable")]
     for apart in range(1, len(places)):

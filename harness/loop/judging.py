@@ -49,8 +49,8 @@ def judge(
     """Judges one candidate; tampering while its processes ran is undone and counts as its failure.
 
     Raises RatchetError
-    - `identical-candidate` if its program was judged before, unless `again`, `rebaseline` or `may_be_known`;
-    - `same-schedule` if its schedule was judged before, unless `again`, `all_checks` or without an opponent.
+    - `identical-candidate` if its program was judged before, unless `again`, `rebaseline` or `may_be_known` is set;
+    - `same-schedule` if its schedule was judged before, unless `again` or `all_checks` is set or no opponent is given.
     """
 
     def refuse_identical(trace: Trace) -> None:

@@ -30,10 +30,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """Changes to take out of the champion's text, oldest first: the `asked` ones, and `later` ones that may follow.
+    """Changes to take out of the champion's text, oldest first.
 
-    `attempt` is the attempt from which hunks are requested; None if whole attempts are requested. `champion` and
-    `baseline` are attempts' numbers.
+    - `asked` are the requested changes.
+    - `later` are later changes, which are taken out only together with requested ones.
+    - `attempt` is the attempt from which hunks are requested; None if whole attempts are requested.
+    - `champion` and `baseline` are attempts' numbers.
     """
 
     ledger: Ledger

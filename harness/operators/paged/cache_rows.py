@@ -44,7 +44,7 @@ class CacheRows(Formula):
         require(self.operation, fits, f"{words}, got {self.pieces}: each piece lies in a page of its own")
 
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """NEW, SLICES, CACHE and COUNT [1]; Y as CACHE."""
+        """The inputs NEW, SLICES, CACHE and COUNT [1], and the output Y, of the shape and dtype of CACHE."""
         rows = self.pages * self.page_size
         new = Array(name="new", shape=(self.tokens, self.heads, self.head_dim), dtype=self.dtype)
         cache = replace(new, name="cache", shape=(rows, self.heads, self.head_dim))

@@ -341,8 +341,8 @@ def readme(points: list[Point]) -> str:
     sealed, *_ = statistics.sealed()
     return (
         f"For {len(validation)} published times that today's simulator predicted before they were read, the error was "
-        f"{_in_words(errors('all', validation))} ({_in_short(named)}). For {sealed.rows} that an earlier simulator "
-        f"predicted, it was {_in_words(sealed)} ({_in_short(_sealed_alone(validation))})."
+        f"{_in_words(errors('all', validation))} ({_in_short(named)}). For {sealed.rows} times predicted by an "
+        f"earlier simulator, the error was {_in_words(sealed)} ({_in_short(_sealed_alone(validation))})."
     )
 
 

@@ -116,7 +116,7 @@ def test_a_kernels_flops_are_unknown_and_said_to_be(capsys: pytest.CaptureFixtur
     assert {"kind": "FLOPs", "count": 1, "what": "custom-call tpu_custom_call"} in by_name["not_understood"]
     text = printed_by(capsys, str(SHIFTED), "--op", "naive.1", "--chip", "v6e")
     assert "FLOPs unknown: custom-call tpu_custom_call" in text
-    assert "bytes that a kernel reads again are not counted" in text
+    assert "even if a kernel reads some bytes again" in text
 
 
 def test_a_prefetch_is_no_defensive_copy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def test_a_proto_reads_like_its_text(capsys: pytest.CaptureFixture[str], path: P
 
 
 def test_dynamic_dimensions_are_bounds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "known only at run time: bytes are those of the bound" in printed_by(capsys, "f32[<=10,128]{1,0:T(8,128)}")
+    assert "known only at run time; bytes are for its upper bound" in printed_by(capsys, "f32[<=10,128]{1,0:T(8,128)}")
 
 
 @pytest.mark.parametrize(

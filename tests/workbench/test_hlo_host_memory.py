@@ -126,7 +126,7 @@ def test_the_directions_of_the_link_do_not_add_up(tmp_path: Path, capsys: pytest
     times = {row["name"]: row["seconds"] for row in shown["rows"]}
     assert times["copy-start.1"] == pytest.approx(BYTES / 27.4e9)
     assert shown["notes"][2] == (
-        "Of these, 154.771 us are from the host, 153.077 us to the host, and 7.673 us on the chip. The three can work "
-        "at the same time: 154.771 us if all overlap, 315.521 us if nothing does. The link is the limit: starting "
+        "Of these, 154.771 us are from the host, 153.077 us to the host, and 7.673 us on the chip. All three may "
+        "overlap: the total is 154.771 us with full overlap, 315.521 us without any. The link is the limit: starting "
         "copies earlier saves at most 160.749 us."
     )

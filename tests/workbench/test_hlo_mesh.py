@@ -135,7 +135,7 @@ def test_hlo_names_axes_shapes_and_what_a_fusion_holds(tmp_path: Path, capsys: p
     assert shapes["z"] == ("f32[128,256]", "f32[512,256]", "P(data, None)")
     unnamed = tables(capsys, str(path))
     assert unnamed["collectives"]["rows"][0]["axes"] == "axis1"
-    assert any("--mesh NAME=4,NAME=2 names them" in note for note in unnamed["true_shapes"]["notes"])
+    assert any("use --mesh NAME=4,NAME=2." in note for note in unnamed["true_shapes"]["notes"])
     inside = tables(capsys, str(path), "--op", "y", "--mesh", "data=4,model=2")["inside"]["rows"]
     assert [(row["name"], row["opcode"], row["operands"]) for row in inside] == [
         ("product", "dot", "p, q"),

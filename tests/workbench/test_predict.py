@@ -201,7 +201,7 @@ def test_the_largest_batch_that_fits_is_the_inverse(capsys: pytest.CaptureFixtur
     more = " ".join(printed(capsys, "memory", "--batch", "64", *MODEL[3:], "--chip", "v5p", "--devices", "8").split())
     steps = -(-64 // largest)
     assert f"gradient accumulation over {steps} steps of {-(-64 // steps)} makes a batch of 64" in more
-    assert "8 FLOPs a parameter and token instead of 6" in more
+    assert "8 FLOPs per parameter and token instead of 6" in more
     assert "Split the state over more" in " ".join(printed(capsys, *MODEL, "--chip", "v5e", "--devices", "1").split())
 
 

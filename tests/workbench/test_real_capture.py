@@ -223,7 +223,7 @@ def test_copies_from_and_to_the_host_are_priced_at_its_link(capsys: pytest.Captu
     # Six copies and three sums; the measured step takes 784 ms.
     assert slowest["seconds"] == pytest.approx(198 * MS, abs=MS)
     (sums,) = [note for note in shown["operations"]["notes"] if note.startswith("Of these")]
-    assert "594.322 ms if all overlap, 1.202 s if nothing does. The link is the limit" in sums
+    assert "594.322 ms with full overlap, 1.202 s without any. The link is the limit" in sums
     assert {row["kind"] for row in shown["copies"]["rows"]} == {"host"}
     causes = " ".join(row["reading"] for row in shown["copy_causes"]["rows"])
     assert "the host's link" in causes

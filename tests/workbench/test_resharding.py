@@ -200,7 +200,7 @@ def test_sums_of_all_rows_are_spared_where_an_argument_has_them_split() -> None:
         "ROOT %r = f32[8192,512]{1,0} all-reduce(%d), channel_id=1, replica_groups={{0,2,4,6},{1,3,5,7}}",
     )
     collective = collectives_in(*lines)["r"]
-    assert collective.reading == "every device adds up all 8,192 rows, though t has as many, split along data"
+    assert collective.reading == "every device adds up all 8,192 rows, but t has as many rows, split along data"
     assert "with_sharding_constraint(x, P(data, None))" in collective.remedy
     assert not collectives_in(*lines[:2], tokens.replace("[4,512]", "[4,511]"), *lines[3:]), (
         "no argument has these rows"

@@ -14,10 +14,12 @@ from harness.workbench.hlo.mesh import axes_of_groups
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """One collective. `array_bytes` is V of the published formulas: the whole array, gathered or not yet scattered.
+    """One collective.
 
-    `size` is the number of devices of one group, `count` the number of groups; `axes` are the mesh axes along which
-    the groups run, if any; `seconds` is the time of one run by the published rules (V/W for an all-gather).
+    - `array_bytes`: V of the published formulas, the whole array (after a gather, or before a scatter).
+    - `size`, `count`: the number of devices in a group, and the number of groups.
+    - `axes`: the mesh axes along which the groups run, if any.
+    - `seconds`: the time of one run by the published rules (V/W for an all-gather).
     """
 
     name: str
@@ -38,17 +40,17 @@ class Traffic:
 
 
 def kind_of(opcode: str) -> Collective | None:
-    """The collective that an opcode or its asynchronous start stands for; None for any other opcode."""
+    """The collective of an opcode or of its asynchronous start; None for any other opcode."""
     return next((kind for kind in COLLECTIVES if opcode in (kind, f"{kind}-start")), None)
 
 
 def is_timed(instruction: Instruction) -> bool:
-    """True if an instruction takes time, is no collective, and does not end an asynchronous operation."""
+    """True if an instruction takes time, is no collective, and is no end of an asynchronous operation."""
     return not (instruction.opcode in FREE or instruction.opcode.endswith("-done") or kind_of(instruction.opcode))
 
 
 def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
-    """Every collective of the module, also inside fusions, slowest first; one that a fusion repeats is listed once."""
+    """All collectives of the module, including those inside fusions, the slowest first; repeated ones only once."""
     listed: list[Traffic] = []
     seen: set[tuple[object, ...]] = set()
     for computation in graph.module.computations:
@@ -60,7 +62,7 @@ def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
             collective = traffic(graph, instruction, target)
             if collective is None:
                 continue
-            # The start, the overlapped part and the end of one asynchronous collective each repeat it.
+            # The fusions for the start, the overlapped part and the end of an asynchronous collective all contain it.
             key = (collective.kind, collective.channel, collective.groups, collective.operand, collective.result)
             if parent is not None and collective.channel is not None and key in seen:
                 continue
@@ -70,15 +72,15 @@ def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
 
 
 def traffic(graph: Graph, instruction: Instruction, target: Figures) -> Traffic | None:
-    """The instruction as a collective; None if it is no collective."""
+    """The collective of an instruction; None if the instruction is no collective."""
     kind = kind_of(instruction.opcode)
     if kind is None:
         return None
     result: Shape = instruction.shape
-    # The result of a start is a tuple: its operand, its output, and flags.
+    # The result of a start is a tuple: operand, output, and flags.
     if instruction.opcode.endswith("-start") and isinstance(result, Tuple) and len(result.members) > 1:
         result = result.members[1]
-    # XLA writes some reduce-scatters as an all-reduce of whose result each device keeps a slice.
+    # XLA writes some reduce-scatters as an all-reduce, after which each device keeps a slice of the result.
     computation = graph.home(instruction)
     if kind == "all-reduce" and computation.name.startswith("all-reduce-scatter"):
         kind = "reduce-scatter"
@@ -88,14 +90,14 @@ def traffic(graph: Graph, instruction: Instruction, target: Figures) -> Traffic 
 
 
 def named_kind(name: str) -> Collective | None:
-    """The collective that a computation is named after: `all-reduce-scatter.3` is XLA's name of a reduce-scatter."""
+    """The kind of collective in a computation's name; XLA calls a reduce-scatter `all-reduce-scatter.3`."""
     if name.startswith("all-reduce-scatter"):
         return "reduce-scatter"
     return next((kind for kind in COLLECTIVES if name.startswith(kind)), None)
 
 
 def named_traffic(graph: Graph, instruction: Instruction, target: Figures) -> Traffic | None:
-    """The collective of a fusion whose computation is missing in the text, by the computation's name."""
+    """The collective of a fusion, derived from the name of its computation, which is missing in the text."""
     names = instruction.computations("calls") if instruction.opcode == "fusion" else ()
     kind = named_kind(names[0]) if names else None
     before, after = _bytes(_operands(graph, instruction)), _bytes([instruction.shape])
@@ -109,7 +111,7 @@ def named_traffic(graph: Graph, instruction: Instruction, target: Figures) -> Tr
 def _traffic(
     graph: Graph, instruction: Instruction, target: Figures, kind: Collective, result: Shape, size: int | None
 ) -> Traffic:
-    """The collective of an instruction of this `kind`, which gives `result` in groups of `size` devices."""
+    """The collective of an instruction, with this `kind`, this `result`, and groups of `size` devices."""
     computation, groups = graph.home(instruction), instruction.groups
     parent = graph.parents.get(computation.name)
     operands = _operands(graph, instruction)
@@ -139,7 +141,7 @@ def _operands(graph: Graph, instruction: Instruction) -> list[Shape]:
 
 
 def array_bytes(kind: Collective, before: int | None, after: int | None, size: int | None) -> int | None:
-    """V in bytes: the gathered array, the array to scatter, reduce or send, or (all-to-all) all devices' parts."""
+    """V in bytes: the gathered array; the array to scatter, reduce or send; for an all-to-all, all devices' parts."""
     if kind == "all-gather":
         return after
     if kind == "all-to-all":

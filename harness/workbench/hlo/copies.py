@@ -13,7 +13,7 @@ from harness.units import decimal
 from harness.workbench.hlo.graph import RENAMES, Graph
 
 Kind = Literal["defensive", "relayout", "prefetch", "host", "scalar"]
-# A copy up to this size is bookkeeping: loop counters and the like, one tile of 8 x 128 words at most.
+# Copies up to this size (one tile of 8 x 128 words) are bookkeeping, such as loop counters.
 _SMALL_BYTES = 4096
 # Least and most bytes of a kernel's running value, an accumulator or row sums (protocol, section 2: f32[1024,128], 512
 # KiB).
@@ -25,15 +25,15 @@ _DONATE = "donate it: jax.jit(f, donate_argnums=...)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """One copy. `bytes_moved` are the bytes that one execution reads and writes; `runs` is None if not known.
+    """One copy. `bytes_moved` are the bytes that one execution reads and writes; `runs` is None if unknown.
 
-    - `defensive`: the same layout in the same memory; only the buffer differs.
+    - `defensive`: the same layout in the same memory, but another buffer.
     - `relayout`: another order of dimensions or tiles.
-    - `prefetch`: from one memory to another; the compiler overlaps it with other work.
+    - `prefetch`: from one memory to another, overlapped with other work by the compiler.
     - `host`: from or to the host's memory, over the host's link.
     - `scalar`: too small to matter.
 
-    `cause` is empty if no rule fits.
+    `cause` is "" if no rule fits.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Copy:
 
     @property
     def bytes_per_run(self) -> int | None:
-        """Bytes that all executions of the copy move in one run of the module."""
+        """The bytes that all executions of the copy move in one run of the module."""
         return None if self.bytes_moved is None or self.runs is None else self.bytes_moved * self.runs
 
 
 def copies(graph: Graph) -> tuple[Copy, ...]:
-    """Every copy that runs by itself, the most expensive first, but prefetches and scalars last."""
+    """The copies that run by themselves, the most expensive first, but prefetches and scalars last."""
     listed = [
         _copy(graph, instruction, moving, runs)
         for instruction, runs in graph.executions()
@@ -70,12 +70,12 @@ def copies(graph: Graph) -> tuple[Copy, ...]:
 
 
 def around_a_kernel(text: str) -> tuple[Copy, ...]:
-    """The copies in the HLO text of a module around a kernel, except those that are too small to matter."""
+    """The copies in the HLO text of a module around a kernel, except copies that are too small to matter."""
     return tuple(copy for copy in copies(Graph(module=parse.read(text))) if copy.kind != "scalar")
 
 
 def copied_array(copy: Copy, problem: Statement) -> str:
-    """Words on a copied array: the problem's name for it or its producer, shape, bytes, and users of a new layout."""
+    """A copied array in words: its name in the problem (else its producer), shape, bytes, and users of a new layout."""
     cost = "" if copy.bytes_per_run is None else f", {decimal(copy.bytes_per_run, 'B')} read and written in all"
     users = ", ".join(copy.consumers[:2])
     why = f", in another layout for {users}" if copy.kind == "relayout" and users else ""
@@ -83,7 +83,7 @@ def copied_array(copy: Copy, problem: Statement) -> str:
 
 
 def _array_in_problem(copy: Copy, problem: Statement) -> str:
-    """The problem's name for a copied input or output, else its producer."""
+    """The name of a copied input or output in the problem; for any other array, its producer."""
     if (match := _ARGUMENT.search(copy.producer)) and int(match[1]) < len(problem.inputs):
         return problem.inputs[int(match[1])].name
     if "the result" in copy.consumers:
@@ -146,7 +146,7 @@ def producer_of(graph: Graph, instruction: Instruction, place: int = 0) -> Instr
 
 
 def consumers_of(graph: Graph, instruction: Instruction) -> tuple[Instruction, ...]:
-    """The users of the result; renaming instructions are skipped. The root counts as one: it stands for the caller."""
+    """The users of the result, beyond renaming instructions. A root counts as a user, because the caller uses it."""
     consumers: dict[str, Instruction] = {}
     waiting = [instruction]
     seen = {instruction.name}
@@ -166,7 +166,7 @@ def consumers_of(graph: Graph, instruction: Instruction) -> tuple[Instruction, .
 
 
 def _is_running_value(instruction: Instruction) -> bool:
-    """True if the result looks like a running sum of a kernel or loop: float32, two dimensions, 64 KiB to 16 MiB."""
+    """True if the result may be a running sum of a kernel or loop: float32, two dimensions, 64 KiB to 16 MiB."""
     array = _first_array(instruction.shape)
     size = array.padded_bytes if array is not None else None
     least, most = _RUNNING_BYTES
@@ -193,7 +193,7 @@ def _order(array: Array) -> tuple[object, ...]:
 def _cause_and_remedy(
     graph: Graph, kind: Kind, producer: Instruction | None, consumers: tuple[Instruction, ...], instruction: Instruction
 ) -> tuple[str, str]:
-    """The usual cause and the remedy, by the place of the copy; empty if no rule fits."""
+    """The usual cause of a copy, and its remedy; ("", "") if no rule fits."""
     is_in_entry = graph.home(instruction).is_entry
     opcodes = {consumer.opcode for consumer in consumers}
     feeds_kernel = "custom-call" in opcodes
@@ -209,41 +209,41 @@ def _cause_and_remedy(
              "if the copy-done waits, keep less in VMEM; otherwise do nothing"),
         ),
         "host": (
-            (True, "the value lies in the host's memory: the copy crosses the host's link, much slower than HBM",
+            (True, "the value is in the host's memory, so the copy crosses the host's link, which is slower than HBM",
              "start the copy earlier, so that more work runs meanwhile (prefetch), or offload less"),
         ),
         "relayout": (
-            (is_argument, "the argument comes in the default layout, but its user wants another",
+            (is_argument, "the argument has the default layout, but its user needs another layout",
              "let XLA choose the layout: jax.jit(f, in_shardings=Format(Layout.AUTO))"),
-            (feeds_kernel, "a kernel takes the default layout, but the operand's producer chose another",
-             "produce that layout, or take the transposed block in the kernel's BlockSpec"),
+            (feeds_kernel, "a kernel reads the default layout, but the operand's producer chose another layout",
+             "produce the default layout, or read the transposed block with the kernel's BlockSpec"),
             (producer is not None and producer.opcode == "custom-call",
-             "a kernel writes the default layout, but the user of its result wants another",
-             "let the kernel write transposed blocks, or let the user read this layout"),
-            (is_result, "the result must leave in the default layout",
+             "a kernel writes the default layout, but the user of its result needs another layout",
+             "let the kernel write transposed blocks, or let the user read the default layout"),
+            (is_result, "the program must return its result in the default layout",
              "let XLA choose the layout: jax.jit(f, out_shardings=Format(Layout.AUTO))"),
-            (True, "the copy's producer and its consumer want different layouts",
-             "change one of them: the order of an einsum's dimensions, or the axis that is reduced"),
+            (True, "the copy's producer and its consumer need different layouts",
+             "change producer or consumer: the order of an einsum's dimensions, or the reduced axis"),
         ),
         "defensive": (
             (in_loop, "the loop carries a value whose old contents are read after its update",
-            "use a scratch buffer instead of reading the updated value; let a scan carry it or stack it, not both"),
-            (is_running, "the value has the size of a running sum: an output that is read and written in each step",
+            "use a scratch buffer instead of reading the updated value; a scan should carry or stack it, not both"),
+            (is_running, "the value may be a running sum: an output that is read and written in each step",
              "keep it in a scratch buffer; read an output ref only after its last write"),
             (feeds_kernel and any(consumer.aliasing for consumer in consumers),
-             "the kernel writes over an operand that is needed again, or reads its own output",
+             "the kernel overwrites an operand that is used again, or reads its own output",
              "accumulate in a scratch buffer; read an output ref only after its last write; or donate the operand"),
-            (is_argument and is_result, "an argument is returned or updated without being donated", _DONATE),
+            (is_argument and is_result, "an argument is returned or updated, but not donated", _DONATE),
             (is_result, "the result shares its buffer with another value",
-             "return the value once only, or donate the argument"),
-            (is_argument, "an argument is overwritten without being donated", _DONATE),
+             "return the value only once, or donate the argument"),
+            (is_argument, "an argument is overwritten, but not donated", _DONATE),
         ),
     }  # fmt: skip
     return next(((cause, remedy) for holds, cause, remedy in rules[kind] if holds), ("", ""))
 
 
 def describe(instruction: Instruction | None) -> str:
-    """A readable name of an instruction, with its kind if the name does not contain the kind."""
+    """A readable name of an instruction, followed by its kind unless the name contains the kind."""
     if instruction is None:
         return "not given"
     if instruction.opcode == "parameter":

@@ -1,4 +1,4 @@
-"""Predictions as tables: the time of a matmul or a collective, and global shapes from one device's parts."""
+"""Predictions as tables: the time of a matmul or a collective, and the global shapes of split arrays."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _MATMUL = columns(
 
 
 def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dict[str, int]) -> tuple[Table, ...]:
-    """The time of a matmul on `devices` devices, and the collectives that must follow it, if any."""
+    """Tables of the time of a matmul on `devices` devices, and of the collectives that must follow it, if any."""
     flops_per_second, remark = peak(target, product.left.dtype)
     took = roofline(product.flops_per_device, product.bytes_per_device, flops_per_second, target.hbm_bytes_per_second)
     is_split = any(axes for array in (product.left, product.right) for axes in array.axes)
@@ -45,8 +45,8 @@ def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dic
         )
     elif devices > 1:
         notes.append(
-            "The work is taken to be split evenly, with no value read by two devices, so the bytes are a lower bound. "
-            "To state the split, name the axes: 'X[32@data,1024,8192]' --mesh data=4."
+            "An even split is assumed, with no value read by two devices, so the bytes are a lower bound. To state the "
+            "split, name the axes: 'X[32@data,1024,8192]' --mesh data=4."
         )
     fill = None
     if target.mxu_size is not None:
@@ -64,7 +64,7 @@ def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dic
 
 
 def _partial(product: MatmulShape, bandwidth: float | None, mesh: dict[str, int]) -> Table:
-    """The collectives that must follow if the contracted dimension is split: every device has a part of each sum."""
+    """A table of the collectives that must follow if the summed dimension is split, as devices have partial sums."""
     axes = dict.fromkeys(product.partial_over)
     size = math.prod(mesh[axis] for axis in axes)
     split = {
@@ -79,7 +79,7 @@ def _partial(product: MatmulShape, bandwidth: float | None, mesh: dict[str, int]
     rows = [(kind, size, out, published_seconds(kind, out, bandwidth) if bandwidth else None) for kind in kinds]
     columns = "kind=collective;devices:count;array_bytes=V;seconds=time"
     title = f"a collective must follow: the summed dimension is split over {'+'.join(axes)}"
-    notes = ("Each device has partial sums; one of these collectives adds them up.",)
+    notes = ("Each device has partial sums, which one of these collectives must add up.",)
     return table("sum", title, "predicted", columns, rows, notes)
 
 
@@ -91,23 +91,23 @@ def collective_tables(
     ring_bandwidth: float | None,
     remark: str,
 ) -> tuple[Table, ...]:
-    """The time of a collective on an array of `array_bytes`, over one axis or several of the torus.
+    """Tables of the time of a collective on an array of `array_bytes`, over one or several axes of the torus.
 
-    `ring_bandwidth` is the bandwidth of one axis, both directions together; every other axis has the same bandwidth.
+    `ring_bandwidth` is the bandwidth of each axis, both directions together.
     """
     network = links(target)
     ring_rate = ring_bandwidth if ring_bandwidth is not None else link_bytes_per_second(target)
     if ring_rate is None:
         raise UsageError(
             "no-bandwidth",
-            f"expected --bandwidth, because no bandwidth of the links of {target.name} is published; give the B/s of a "
-            "ring, both directions together",
+            f"expected --bandwidth, because no bandwidth is published for the links of {target.name}; give the B/s of "
+            "a ring, both directions together",
         )
     size = math.prod(axes)
     bandwidth = ring_rate * max(1, len(axes))
     took = published_seconds(kind, array_bytes, bandwidth)
     source = f"published for {target.name}: {network.source}" if ring_bandwidth is None and network else "as given"
-    notes = [f"V: bytes of the whole array. W: {decimal(ring_rate, 'B/s')} a ring, both directions together, {source}."]
+    notes = [f"V: bytes of the whole array. W: {decimal(ring_rate, 'B/s')} per ring (both directions), {source}."]
     if remark:
         notes.insert(0, remark)
     if len(axes) > 1:
@@ -130,7 +130,7 @@ _RULES: dict[Collective, str] = {
 
 
 def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate: float, target: Figures) -> Table:
-    """Times with three effects that the rule leaves out: data that stay in place, wraparound, latency of hops."""
+    """A table of times with three effects that the rule ignores: data that stays in place, wraparound, hop latency."""
     size = math.prod(axes)
     rows = []
     # If there are several axes, the rows show the longest axis with its share of the array.
@@ -149,16 +149,16 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
         chip = f" On {target.name} an axis is a ring if its length is a multiple of {network.ring_size}."
     named = "case;seconds=time;hop_seconds=hops alone;which"
     note = (
-        "1/n of the array stays on its device, so less than V is sent; the devices at the ends of a line have half the "
+        "1/n of the array stays on its device, so less than V is sent. Devices at the ends of a line have half the "
         f"links.{chip} "
-        "One hop takes at least about 1 us (How to Scale Your Model, part 3), however little is sent."
+        "A hop takes at least about 1 us, even for little data (How to Scale Your Model, part 3)."
     )
-    title = f"effects that the rule leaves out, on an axis of {longest} devices ({size} in all)"
+    title = f"effects that the rule ignores, on an axis of {longest} devices ({size} in all)"
     return table("bounds", title, "predicted", named, rows, (note,))
 
 
 def shape_tables(parts: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[str]) -> tuple[Table, ...]:
-    """The global shapes of arrays that are given as one device's part."""
+    """A table of the global shapes of arrays, given one device's parts."""
     rows = [
         (str(array), Array(dtype=array.dtype, dimensions=array.whole(mesh)).plain, math.prod(array.parts(mesh)))
         for array in parts

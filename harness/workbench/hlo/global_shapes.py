@@ -1,4 +1,4 @@
-"""Global shapes of sharded values, read off a module: which dimensions are split, and over how many devices."""
+"""Global shapes of sharded values, derived from a module: the split dimensions, and the number of their parts."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,19 +11,20 @@ from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding
 from harness.workbench.hlo.work import ALIKE, matmuls
 
-# A value: computation, instruction. One of its dimensions: the same, and its place.
+# A value: (computation, instruction). A dimension of a value: (computation, instruction, place of the dimension).
 _Value = tuple[str, str]
 Dimension = tuple[str, str, int]
-# The number of parts into which a dimension is split, the evidence, and the axes of the mesh.
+# A dimension's number of parts, the evidence for this split, and the axes of the mesh.
 _Split = tuple[int, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrueShape:
-    """A value of which each device holds a part.
+    """A value that is split over devices.
 
-    `local` is the shape of the part, `whole` the global shape; `parts` is the number of pieces of each dimension,
-    `axes` the mesh axes along which each dimension is split, `because` the evidence.
+    - `local`, `whole`: the shape of one device's part, and the global shape.
+    - `parts`, `axes`: for each dimension, the number of parts and the mesh axes that split it.
+    - `because`: the evidence.
     """
 
     name: str
@@ -36,13 +37,13 @@ class TrueShape:
 
 @dataclass(slots=True)
 class _Classes:
-    """Dimensions that are split alike, as a forest of sets, and the known split of each set."""
+    """Sets of dimensions with the same split (a union-find forest), and the known split of each set."""
 
     parents: dict[Dimension, Dimension] = field(default_factory=dict)
     splits: dict[Dimension, _Split] = field(default_factory=dict)
 
     def find(self, dimension: Dimension) -> Dimension:
-        """The representative of the set that `dimension` belongs to."""
+        """The representative of the set with `dimension`."""
         while (up := self.parents.get(dimension, dimension)) != dimension:
             # Path halving: later calls take half as many steps.
             self.parents[dimension] = further = self.parents.get(up, up)
@@ -51,19 +52,19 @@ class _Classes:
 
 
 def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
-    """Arguments, and operands and results of matmuls and collectives, with their global shapes if they are split.
+    """The split arguments, and the split operands and results of matmuls and collectives, with their global shapes.
 
-    The known splits are the shardings of arguments, and splits that collectives imply: an all-reduce or reduce-scatter
-    of a matmul's result adds up parts, so the dimensions that the matmul sums over are split over the group; a gathered
-    dimension was split before. A split spreads along matmuls, fusions, loops and element-wise operations, wherever a
-    dimension is passed on unchanged.
+    Splits are known from two sources: the shardings of arguments, and collectives. An all-reduce or reduce-scatter of a
+    matmul's result adds up parts, so the dimensions that the matmul sums over are split over the group. A gathered
+    dimension was split before the gather. A split spreads along matmuls, fusions, loops and element-wise operations,
+    wherever a dimension is passed on unchanged.
     """
     classes = _Classes()
     every = [instruction for computation in graph.module.computations for instruction in computation.instructions]
     for first, second in (pair for instruction in every for pair in _split_alike(graph, instruction)):
         classes.parents[classes.find(second)] = classes.find(first)
     stated = [split for instruction in every for split in _stated_splits(graph, instruction)]
-    # The shardings of arguments are certain; splits that collectives imply come second.
+    # Shardings of arguments take precedence, because they are certain; splits from collectives are only implied.
     for dimension, split in sorted(stated, key=lambda entry: not entry[1][1].startswith("sharding of")):
         classes.splits.setdefault(classes.find(dimension), split)
     shapes: dict[str, TrueShape] = {}
@@ -75,7 +76,7 @@ def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
 
 
 def _of_interest(graph: Graph) -> list[Instruction]:
-    """Arguments, then matmuls and collectives with their operands and results."""
+    """The arguments, then the matmuls and collectives with their operands."""
     listed = [
         instruction
         for computation in graph.module.computations
@@ -137,7 +138,7 @@ def _stated_splits(graph: Graph, instruction: Instruction) -> list[tuple[Dimensi
 
 
 def _summed_splits(graph: Graph, instruction: Instruction, split: _Split) -> list[tuple[Dimension, _Split]]:
-    """Splits of the dimensions that the matmul before a reduction contracts: each device has a part of them."""
+    """The splits of the dimensions that the matmul before a reduction sums over: each device has a part of them."""
     passed = ("bitcast", "copy", "convert", "get-tuple-element", "copy-done")
     behind = graph.source(instruction, 0, passed)
     within = matmuls(graph, behind) if behind is not None else []
@@ -145,7 +146,7 @@ def _summed_splits(graph: Graph, instruction: Instruction, split: _Split) -> lis
         return []
     matmul = within[0]
     sides = _contracted_dimensions(matmul)
-    # If several dimensions are summed over, it is not known which one is split.
+    # If the matmul sums over several dimensions, it is unknown which of them is split.
     if any(len(summed) != 1 for summed in sides) or len(matmul.operands) < 2:
         return []
     name = graph.home(matmul).name
@@ -162,14 +163,14 @@ def _contracted_dimensions(matmul: Instruction) -> tuple[tuple[int, ...], tuple[
 
 
 def group_size(groups: Groups | None, devices: int) -> int | None:
-    """The number of devices in one group of a collective; None without groups or if their sizes are not known."""
+    """The number of devices in a group of a collective; None if there are no groups, or their size is unknown."""
     if groups is None:
         return None
     return devices if groups.is_everyone else groups.size
 
 
 def _split_alike(graph: Graph, instruction: Instruction) -> Iterator[tuple[Dimension, Dimension]]:
-    """Pairs of dimensions that an instruction passes on unchanged, mostly of an operand and the result."""
+    """Pairs of dimensions with the same split, mostly a dimension of an operand and one of the result."""
     name, opcode, shape = graph.home(instruction).name, instruction.opcode, instruction.shape
     result, shapes = (name, instruction.name), graph.operand_shapes(instruction)
     operands = [(name, operand.name) for operand in instruction.operands]
@@ -210,15 +211,15 @@ def _pairs(first: _Value, second: _Value, places: Iterable[tuple[int, int]]) -> 
 
 
 def _all_of(shape: Shape | None) -> Iterator[tuple[int, int]]:
-    """Each place of an array's dimensions, paired with itself; empty for a tuple."""
+    """The place of each dimension of an array, paired with itself; empty for a tuple."""
     return ((place, place) for place in range(len(shape.dimensions) if isinstance(shape, Array) else 0))
 
 
 def _passed_on(instruction: Instruction, before: Shape | None) -> Iterator[tuple[int, int]]:
-    """The places that dimensions of the first operand have in it and in the result."""
+    """For each dimension that is passed on: its place in the first operand, and its place in the result."""
     after = instruction.shape
     if instruction.opcode == "copy-start":
-        # The result is a tuple; its array is treated as the whole result.
+        # The result is a tuple, but its array is treated as the whole result.
         yield from _all_of(before)
     elif instruction.opcode == "transpose":
         yield from ((at, place) for place, at in enumerate(instruction.dimensions))
@@ -237,7 +238,7 @@ def _of_dot(
         return
     free_left = [p for p in range(len(first.dimensions)) if p not in (*how.left, *how.left_batch)]
     free_right = [p for p in range(len(second.dimensions)) if p not in (*how.right, *how.right_batch)]
-    # The result's dimensions: batches, then the free ones of the left operand, then those of the right one.
+    # Order of the result's dimensions: batches, then free dimensions of the left operand, then of the right operand.
     of_left = (*how.left_batch, *free_left)
     yield from _pairs(left, result, zip(of_left, itertools.count(), strict=False))
     yield from _pairs(right, result, zip(free_right, itertools.count(len(of_left)), strict=False))
@@ -246,7 +247,7 @@ def _of_dot(
 
 
 def _carried_by_loop(graph: Graph, loop: Instruction) -> Iterator[tuple[Dimension, Dimension]]:
-    """The dimensions of a loop's initial values with those of the values that its body returns."""
+    """Pairs of dimensions: of a loop's initial values, and of the values that its body returns."""
     start, body = graph.operand(loop, 0), graph.inside(loop, "body")
     root = body.root if body else None
     if body is None or root is None or start is None or start.opcode != "tuple" or root.opcode != "tuple":
@@ -257,7 +258,7 @@ def _carried_by_loop(graph: Graph, loop: Instruction) -> Iterator[tuple[Dimensio
 
 
 def _element(graph: Graph, instruction: Instruction) -> _Value | None:
-    """The value that a get-tuple-element takes out of its tuple."""
+    """The value that a get-tuple-element takes from its tuple; None if unknown."""
     whole, number = graph.operand(instruction, 0), instruction.number
     if whole is None or number is None:
         return None
@@ -266,14 +267,14 @@ def _element(graph: Graph, instruction: Instruction) -> _Value | None:
         body = graph.inside(whole)
         holder = body.root if body else None
     elif whole.opcode in ("while", "parameter"):
-        # Inside a loop's body, the parameter is the loop's tuple; its initial values are outside.
+        # In a loop's body, the parameter is the loop's tuple, whose initial values are outside the body.
         loop = whole if whole.opcode == "while" else graph.loops.get(graph.home(whole).name)
         holder = graph.operand(loop, 0) if loop else None
     if holder is None:
         return None
     if holder.opcode == "tuple" and number < len(holder.operands):
         return graph.home(holder).name, holder.operands[number].name
-    # The tuple of an overlapped collective's start: number 0 is the operand, number 1 the output.
+    # In the tuple of an overlapped collective's start, number 0 is the operand, number 1 the output.
     is_start = whole.opcode == "fusion" and holder.target == "AsyncCollectiveStart"
     sent = graph.operand(holder, 0) if is_start else None
     if sent is None or not sent.operands or number > 1:
@@ -282,7 +283,7 @@ def _element(graph: Graph, instruction: Instruction) -> _Value | None:
 
 
 def _kept_dimensions(before: tuple[int | None, ...], after: tuple[int | None, ...]) -> list[tuple[int, int]]:
-    """The pairs of equal dimensions before and after a reshape; empty unless it only adds or drops dimensions of 1."""
+    """Pairs of equal dimensions before and after a reshape that only adds or drops dimensions of 1; else empty."""
     ours = [place for place, size in enumerate(before) if size != 1]
     theirs = [place for place, size in enumerate(after) if size != 1]
     if [before[place] for place in ours] != [after[place] for place in theirs]:

@@ -1,4 +1,4 @@
-"""The graph of a module: operands, users, and how often each computation runs."""
+"""The graph of a module: operands, users, and the number of runs of each computation."""
 
 import graphlib
 from collections.abc import Callable, Collection, Mapping
@@ -10,13 +10,13 @@ from harness.hlo.module import CallRole, Computation, Instruction, Module
 from harness.hlo.shapes import Shape, Tuple
 
 _Made = TypeVar("_Made")
-# An upper limit: the loops of a real program do not run a computation this often.
+# A number of runs that no computation of a real program reaches.
 _MOST_RUNS = 1 << 62
 
-# Opcodes that only rename a value: nothing is computed and nothing moves.
+# Opcodes that only rename a value; they neither compute nor move anything.
 RENAMES = ("bitcast", "get-tuple-element", "tuple", "opt-barrier", "optimization-barrier", "add-dependency")
 _COPIES = ("copy", "bitcast", "copy-done", "copy-start")
-# Opcodes of instructions that cost nothing themselves; `while` and similar ones cost what their computations cost.
+# Opcodes of instructions without a cost. `while`, `conditional` and `call` cost what their computations cost.
 FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica-id", "while", "conditional", "call")
 
 
@@ -24,10 +24,12 @@ FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica
 class Graph:
     """A module with its links between instructions and computations. Raises RatchetError `bad-hlo` for a cycle.
 
-    `times` is the number of runs of the module, `runs` the number of runs of each computation in all of these (None if
-    a loop's trip count is not known). The insides of fusions and of reductions are not in `runs`: they run with their
-    instruction. `parents` is the instruction that calls a computation, `loops` the `while` that has it as its body or
-    condition, `home` the computation in which one of the module's instructions stands.
+    - `times`: the number of runs of the module.
+    - `runs`: the number of runs of each computation in all runs of the module; None if a trip count is unknown.
+      Computations inside fusions and reductions are left out, because they run as a part of their instruction.
+    - `parents`: the instruction that calls a computation.
+    - `loops`: the `while` that has a computation as its body or condition.
+    - `home`: the computation that contains an instruction of the module.
     """
 
     module: Module
@@ -63,10 +65,9 @@ class Graph:
                     self._count(computation, self.runs[computation.name])
 
     def of_each(self, what: str, make: Callable[[Computation, Mapping[str, _Made]], _Made]) -> Mapping[str, _Made]:
-        """The result of `make` for every computation, by name; computed only once for each `what`.
+        """The results of `make` for all computations, by name; computed only once for each `what`.
 
-        `make` also gets the results for the computations that a computation calls, so it need not follow chains of
-        calls.
+        `make` also gets the results for all called computations, so it need not follow chains of calls.
         """
         if what not in self._made:
             results: dict[str, _Made] = {}
@@ -76,7 +77,7 @@ class Graph:
         return self._made[what]
 
     def executions(self) -> list[tuple[Instruction, int | None]]:
-        """Every instruction that runs by itself, with its number of runs."""
+        """The instructions that run by themselves, with their numbers of runs."""
         return [
             (instruction, count)
             for name, count in self.runs.items()
@@ -84,24 +85,24 @@ class Graph:
         ]
 
     def home(self, instruction: Instruction) -> Computation:
-        """The computation in which `instruction`, one of the module's own, stands."""
+        """The computation that contains `instruction`, which must be an instruction of the module."""
         return self._homes[id(instruction)]
 
     def runs_of(self, computation: Computation) -> int | None:
-        """The number of runs of a computation, also of one inside a fusion; 0 if nothing runs it."""
+        """The number of runs of a computation, even inside a fusion; 0 if nothing runs it."""
         name = computation.name
         while name not in self.runs and name in self.parents:
             name = self.home(self.parents[name]).name
         return self.runs.get(name, 0)
 
     def operand(self, instruction: Instruction, place: int) -> Instruction | None:
-        """The instruction that makes an operand; None if the text does not have it."""
+        """The instruction that makes an operand; None if the text lacks it."""
         if place >= len(instruction.operands):
             return None
         return self.instructions.get((self.home(instruction).name, instruction.operands[place].name))
 
     def operand_shape(self, instruction: Instruction, place: int) -> Shape | None:
-        """The shape of an operand, stated with it or else by the instruction that makes it; None if by neither."""
+        """The shape of an operand: as stated with it, or else the shape of its maker; None if neither is known."""
         if place >= len(instruction.operands):
             return None
         repeated = instruction.operands[place].shape
@@ -115,7 +116,7 @@ class Graph:
         return [self.operand_shape(instruction, place) for place in range(len(instruction.operands))]
 
     def source(self, instruction: Instruction, place: int, through: Collection[str]) -> Instruction | None:
-        """The instruction that makes an operand; in place of one in `through`, the maker of its first operand."""
+        """The instruction that makes an operand; makers with an opcode in `through` are skipped (first operands)."""
         source = self.operand(instruction, place)
         while source is not None and source.opcode in through:
             source = self.operand(source, 0)
@@ -126,14 +127,14 @@ class Graph:
         return self.users.get((self.home(instruction).name, instruction.name), [])
 
     def inside(self, instruction: Instruction, role: CallRole = "calls") -> Computation | None:
-        """The computation that a fusion or an asynchronous call runs as a part of itself, or one in another role."""
+        """The computation that an instruction calls in this role, such as the body of a fusion; None if missing."""
         names = instruction.computations(role)
         return self.module.by_name.get(names[0]) if names else None
 
     def _refuse_circles(self) -> None:
         """Raises RatchetError `bad-hlo` for recursion, or for a value that depends on itself.
 
-        HLO has neither, and following such links would never end.
+        Valid HLO has neither, and following such links would never end.
         """
         calls = {
             computation.name: {name for instruction in computation.instructions for _, name in instruction.called}
@@ -159,7 +160,7 @@ class Graph:
                 for name in instruction.computations("to_apply", "calls"):
                     self._add(name, runs)
             elif instruction.opcode == "conditional":
-                # Data decide which branch is taken.
+                # Which branch runs depends on data.
                 for name in instruction.computations("branch", "calls"):
                     self._add(name, None)
 
@@ -171,7 +172,7 @@ class Graph:
 
 
 def _sort_by_links(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
-    """The names, each after all names that it links to. Raises RatchetError `bad-hlo` if the links form a cycle."""
+    """The names in an order in which links point backwards. Raises RatchetError `bad-hlo` if links form a cycle."""
     try:
         return tuple(graphlib.TopologicalSorter(links).static_order())
     except graphlib.CycleError as error:
@@ -182,8 +183,11 @@ def _sort_by_links(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
 def trip_count(graph: Graph, loop: Instruction) -> int | None:
     """The number of times that a `while` runs its body; None if it is not a plain counted loop.
 
-    The compiler's own statement comes first. Without one, a loop is plain if its condition compares element i of the
-    loop's tuple with a constant, its body adds a constant to that element, and the element starts from a constant.
+    The compiler's own statement takes precedence. If there is none, a loop is plain if all of these hold:
+
+    - its condition compares element i of the loop's tuple with a constant,
+    - its body adds a constant to element i,
+    - element i starts from a constant.
     """
     if loop.trip_count is not None:
         return loop.trip_count if 0 <= loop.trip_count < _MOST_RUNS else None
@@ -196,7 +200,7 @@ def trip_count(graph: Graph, loop: Instruction) -> int | None:
     counter = _element(graph, test, 0)
     if counter is None or counter >= len(body.root.operands):
         return None
-    # The bound and the step are constants, or elements of the tuple that the body returns unchanged.
+    # The bound and the step may be constants, or elements of the tuple that the body returns unchanged.
     limit = _second_operand(graph, test, loop, body)
     start = _initial(graph, loop, counter)
     added = graph.operand(body.root, counter)
@@ -221,7 +225,7 @@ def _element(graph: Graph, instruction: Instruction, place: int) -> int | None:
 
 
 def _second_operand(graph: Graph, instruction: Instruction, loop: Instruction, body: Computation) -> int | None:
-    """The value of the second operand, a constant or an element that the loop leaves unchanged; None if neither."""
+    """The second operand's value, if it is a constant or an element that the loop does not change; else None."""
     source = graph.source(instruction, 1, _COPIES)
     if source is None:
         return None
@@ -234,7 +238,7 @@ def _second_operand(graph: Graph, instruction: Instruction, loop: Instruction, b
 
 
 def _initial(graph: Graph, loop: Instruction, element: int) -> int | None:
-    """The constant that an element of the loop's tuple starts from."""
+    """The initial value of an element of the loop's tuple; None if it is no constant."""
     start = graph.operand(loop, 0)
     if start is None or start.opcode != "tuple" or not isinstance(start.shape, Tuple):
         return None

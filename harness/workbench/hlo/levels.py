@@ -1,4 +1,4 @@
-"""Levels above and below HLO: a program's jaxpr and StableHLO, and the cycles inside a kernel by their purpose."""
+"""Levels above and below HLO: a program's jaxpr and StableHLO, and the cycles inside a kernel by purpose."""
 
 import re
 from collections import defaultdict
@@ -9,7 +9,7 @@ from harness.workbench.tables import columns, table
 
 # The tables of source locations that an HLO module lists before its computations.
 _PLACES = re.compile(r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d.*\n)*\n?", re.MULTILINE)
-# A text shows this many lines for each row that `top` allows a table.
+# A text has this many lines for each row that `top` allows in a table.
 _LINES = 10
 _KERNEL = columns(
     "kind=for what!;operation_count=operations;issue_cycles=issued:count;stall_cycles=waited for:count;"
@@ -18,7 +18,7 @@ _KERNEL = columns(
 MATMULS, EXPONENTIALS, REDUCTIONS = "matmuls", "exp", "reductions and other cross-lane work"
 COPIES = "loads, stores, transfers (copies)"
 _ELSE = "everything else"
-# Purposes by the unit of an operation; the name of a stall begins with the unit (judge/simulate/functional_units.py).
+# Purposes of operations by unit. A stall's name begins with the unit (judge/simulate/functional_units.py).
 _UNITS = {
     "MXU": MATMULS,
     "XLU": REDUCTIONS,
@@ -32,7 +32,7 @@ _UNITS = {
 
 
 def level_table(name: str, title: str, text: str, top: int) -> Table:
-    """The text of a program at one level, at most `top` times ten lines."""
+    """A table with the text of a program at one level, cut after ten times `top` lines."""
     lines = _PLACES.sub("", text).strip().splitlines()
     shown = lines[: _LINES * top]
     notes = [f"{len(shown)} of {len(lines)} lines are shown (--top)."] if len(shown) < len(lines) else []
@@ -40,10 +40,10 @@ def level_table(name: str, title: str, text: str, top: int) -> Table:
 
 
 def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
-    """Cycles of a simulated kernel by the purpose of its operations.
+    """A table of the cycles of a simulated kernel by the purpose of its operations.
 
-    The issued cycles of a source line are divided among its operations. A stall counts for the unit that is waited for;
-    a wait for an operand counts for the transfers. Lines without operations count as everything else.
+    The issued cycles of a source line are divided among its operations. A stall counts for the unit on which the core
+    waits. A wait for an operand counts for the transfers. Lines without operations count as everything else.
     """
     counts: defaultdict[str, float] = defaultdict(float)
     issued: defaultdict[str, float] = defaultdict(float)
@@ -72,7 +72,7 @@ def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
         if counts[kind] or cycles > 0
     ]
     notes = (
-        f"Cycles of the executed schedule [{simulated(chip)}]: those of a source line are divided among its "
-        "operations; a stall counts for the unit that is waited for.",
+        f"Cycles of the executed schedule [{simulated(chip)}]: the cycles of a source line are divided among its "
+        "operations; a stall counts for the unit on which the core waits.",
     )
     return table("kernel", "inside the kernel, by the schedule", "simulated", _KERNEL, rows, notes, "nothing ran")

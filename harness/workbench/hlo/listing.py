@@ -1,4 +1,4 @@
-"""A whole module as tables: hottest operations, copies, collectives, padding, and parts not understood."""
+"""A whole module as tables: hottest operations, copies, collectives, padding, and parts that were not understood."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ from harness.workbench.hlo.waste import module_waste
 from harness.workbench.hlo.work import InstructionWork, matmul_dtype, matmuls, work
 from harness.workbench.tables import Field, Fields, table, table_of
 
-# Padding below a tenth is not worth a line.
+# Values with less than a tenth of padding are not listed.
 _NOTABLE_OVERHEAD = 1.1
-# A product that fills less of a matrix unit takes notably longer.
+# A product that fills a smaller share of a matrix unit takes notably longer.
 _FULL = 0.995
-# Padding of a value that takes no more than this (one tile of 8 x 128 words) is not worth a line either.
+# Padding of values up to this size (one tile of 8 x 128 words) is not listed either.
 _NOTABLE_BYTES = 4096
 
 
 def module_tables(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
-    """All tables of a module, most expensive rows first; lists that may be long have at most `top` rows."""
+    """All tables of a module, the most expensive rows first; tables that may be long have at most `top` rows."""
     sent = collectives(graph, target)
     shown = [_operations(graph, target, top), *module_waste(graph, target, top), *_copies(graph, top)]
     if sent or graph.module.devices > 1:
@@ -40,7 +40,7 @@ def module_tables(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
 
 
 def not_understood(graph: Graph) -> Table:
-    """Text that the parser skipped, attributes that it does not interpret, and unknown FLOPs and trip counts."""
+    """A table of skipped text, attributes without interpretation, and operations with unknown FLOPs or trip counts."""
     rows = [("text", 1, sentence) for sentence in graph.module.not_understood]
     unknown: Counter[str] = Counter()
     passed: Counter[str] = Counter()
@@ -54,7 +54,7 @@ def not_understood(graph: Graph) -> Table:
     loops = [name for (_, name), trips in graph.trips.items() if trips is None]
     rows += [("trip count", 1, name) for name in loops]
     named = "kind=what;count=how often;what=which"
-    title, why = "not understood, or passed over", "everything in the text was understood"
+    title, why = "not understood, or ignored", "everything in the text was understood"
     return table("not_understood", title, "static", named, rows, (), why)
 
 
@@ -71,7 +71,7 @@ class _ListedOperation:
 
     @property
     def seconds(self) -> float | None:
-        """The time of all runs, or of one run if the number of runs is not known."""
+        """The time of all runs; of one run if the number of runs is unknown."""
         return None if self.time.seconds is None else self.time.seconds * (1 if self.runs is None else self.runs)
 
 
@@ -107,33 +107,33 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
         shown = sum(operation.seconds or 0.0 for operation in listed[:top])
         together = f"{quantity(len(listed), 'operation')} together: {seconds(total)}"
         part = percent(shown / total if total else 1)
-        notes.append(f"Times are of all runs. {together}; those shown: {part} of it. Collectives come below.")
+        notes.append(f"Times are of all runs. {together}; {part} of it is shown. Collectives come below.")
         notes += _host_sums(listed)
     if unknown := Counter(operation.what for operation in listed if operation.seconds is None):
         kinds = ", ".join(f"{what} {count}" for what, count in unknown.most_common())
         notes.append(
-            f"Without a predicted time: {quantity(unknown.total(), 'operation')} ({kinds}). They are listed last, and "
+            f"Without a predicted time: {quantity(unknown.total(), 'operation')} ({kinds}). These are listed last, but "
             "any of them may take the most time."
         )
     if any(operation.work.unknown for operation in listed[:top]):
         notes.append(
-            "`bytes at least`: FLOPs unknown, so the time counts only the bytes in HBM; `unknown`: neither is known. "
-            "For the inside of a kernel, see ratchet.sh lines."
+            "`bytes at least`: FLOPs are unknown, so the time counts only the bytes in HBM; `unknown`: bytes are "
+            "unknown, too. For the inside of a kernel, see ratchet.sh lines."
         )
     if any(operation.mxu_fill is not None and operation.mxu_fill < _FULL for operation in listed[:top]):
         notes.append(
-            f"MXU filled: the share of a {target.mxu_size} x {target.mxu_size} unit that the weights of a product "
-            "occupy; a product that fills half of it takes at least twice as long for its FLOPs."
+            f"MXU filled: the share of a {target.mxu_size} x {target.mxu_size} unit that a product's weights occupy; "
+            "with a half-filled unit, the FLOPs take at least twice as long."
         )
     if any(operation.runs is None for operation in listed):
         notes.append("`-` runs: the operation is in a loop or branch whose number of runs is unknown; it counts once.")
     title = f"hottest operations of {graph.module.name}, predicted on {target.name}"
-    why = "the module computes nothing: only arguments, constants and renamed values"
+    why = "the module computes nothing: it has only arguments, constants and renamed values"
     return table_of("operations", title, "predicted", _OPERATIONS, listed[:top], notes, why)
 
 
 def _host_sums(listed: Sequence[_ListedOperation]) -> list[str]:
-    """A sentence in a list on the times of copies from the host, to it, and of all else; empty without such copies."""
+    """A list of one sentence: the times of copies from and to the host, and of all else; [] without such copies."""
     over_link = [operation for operation in listed if operation.time.bound == "host link"]
     if not over_link:
         return []
@@ -148,8 +148,8 @@ def _host_sums(listed: Sequence[_ListedOperation]) -> list[str]:
         limit = f" The link is the limit: starting copies earlier saves at most {seconds(total - max(there, back))}."
     return [
         f"Of these, {seconds(there)} are from the host, {seconds(back)} to the host, and {seconds(chip)} on the chip. "
-        f"The three can work at the same time: {seconds(max(there, back, chip))} if all overlap, {seconds(total)} if "
-        f"nothing does.{limit}"
+        f"All three may overlap: the total is {seconds(max(there, back, chip))} with full overlap, {seconds(total)} "
+        f"without any.{limit}"
     ]
 
 
@@ -184,13 +184,13 @@ _TRAFFIC: Fields[Traffic] = (
 def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
     note = (
         "V: bytes of a group's whole array. time: predicted for one run on a ring of bandwidth W: all-gather and "
-        "reduce-scatter V/W, all-reduce and collective-permute 2 V/W, all-to-all V/(4 W). An axis that closes "
-        "no ring takes up to twice as long (`predict collective --axis N`). Only a profile shows how much of it other "
-        "work hides."
+        "reduce-scatter V/W, all-reduce and collective-permute 2 V/W, all-to-all V/(4 W). On an axis that is "
+        "no ring, the time is up to twice as long (`predict collective --axis N`). Only a profile shows how much of "
+        "this time other work hides."
     )
     title, why = (
         f"collectives, predicted on {target.name}",
-        "XLA put no collective into the module; transfers that kernels make themselves are not listed here",
+        "XLA put no collective into the module; transfers inside kernels are not listed here",
     )
     return table_of("collectives", title, "predicted", _TRAFFIC, sent, (note,), why)
 

@@ -1,4 +1,4 @@
-"""How full a matrix unit is: the share of its cells that a product's weights occupy, and the cost of the rest."""
+"""The fill of a matrix unit: the share of its cells that a product's weights occupy, and the cost of empty cells."""
 
 import math
 
@@ -11,16 +11,16 @@ from harness.workbench.hlo.work import matmuls
 
 
 def fill_fraction(summed: int, columns: int, size: int) -> float:
-    """The mean filled share of the `size` x `size` tiles that a weight matrix of `summed` x `columns` takes.
+    """The mean filled share of the `size` x `size` tiles of a weight matrix of `summed` x `columns`.
 
-    A unit holds a square of the weights while rows of the other operand stream through it, so that both sizes are
-    rounded up to the unit's: 64 x 64 fill a quarter of a unit of 128 and a sixteenth of one of 256.
+    A unit keeps a square of the weights while rows of the other operand stream through the unit. So both sizes are
+    rounded up to the unit's size: weights of 64 x 64 fill a quarter of a 128 x 128 unit.
     """
     return math.prod(length / (math.ceil(length / size) * size) for length in (summed, columns) if length)
 
 
 def fill_of_product(product: MatmulShape, mesh: dict[str, int], size: int) -> tuple[float, int, int]:
-    """The filled share for a product given by hand, and the two sizes of one device's weights."""
+    """The filled share for a product written by hand, and the two sizes of one device's weights."""
     sizes: dict[str, int] = {}
     for letters, array in zip(product.letters, (product.left, product.right), strict=False):
         for letter, length in zip(letters, array.local(mesh), strict=True):
@@ -33,9 +33,9 @@ def fill_of_product(product: MatmulShape, mesh: dict[str, int], size: int) -> tu
 
 
 def fill_of_instruction(graph: Graph, instruction: Instruction, size: int | None) -> float | None:
-    """The filled share for the matmul that an instruction is or holds; None without a matmul or without its sizes.
+    """The filled share for the matmul of an instruction; None if it has no matmul, or the sizes are unknown.
 
-    Weights are the right operand: the kernel of a convolution, as XLA writes matmuls too.
+    The weights are the right operand; in a convolution (XLA also writes matmuls as convolutions) the kernel.
     """
     within = matmuls(graph, instruction) if size else []
     if not within or size is None:
@@ -46,7 +46,7 @@ def fill_of_instruction(graph: Graph, instruction: Instruction, size: int | None
 
 
 def _weights(matmul: Instruction, right: Array) -> tuple[int, int] | None:
-    """The length that is summed over, and the columns of the result that one set of weights makes."""
+    """The summed length, and the number of columns of the result for one set of weights."""
     sizes = [size for size in right.dimensions if size is not None]
     if len(sizes) < len(right.dimensions):
         return None
@@ -64,7 +64,7 @@ def _weights(matmul: Instruction, right: Array) -> tuple[int, int] | None:
 
 
 def fill_note(share: float, size: int, summed: int, columns: int) -> str:
-    """A sentence on weights that leave a part of the unit empty; "" if they fill it."""
+    """A sentence on weights that leave a part of the unit empty; "" if they fill the unit."""
     if share > 0.995:
         return ""
     return (

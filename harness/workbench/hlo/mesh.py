@@ -1,4 +1,4 @@
-"""The device mesh of a module, and the mesh axes along which a sharding or the groups of a collective run."""
+"""The device mesh of a module, and the mesh axes of a sharding or of a collective's groups."""
 
 import itertools
 import math
@@ -8,14 +8,14 @@ from functools import lru_cache
 
 from harness.hlo.sharding import Groups, Mesh, Sharding, tiles
 
-# If more axes than this split one dimension, their order is not searched for; four axes have 24 orders.
+# If more axes than this split one dimension, their order is not searched; four axes have 24 orders.
 _MOST_AXES = 4
 
 
 def infer_mesh(shardings: Iterable[Sharding], groups: Iterable[Groups], devices: int) -> Mesh | None:
-    """The mesh that a module's text names; else the coarsest mesh that fits the module's shardings and groups.
+    """The mesh that a module's text names, or else the coarsest mesh that fits the module's shardings and groups.
 
-    None if nothing says how the devices are laid out, or if no single mesh fits.
+    None if neither a sharding nor a group shows the layout of the devices, or if no single mesh fits.
     """
     groups = tuple(groups)
     edges = {1, devices}
@@ -43,12 +43,12 @@ def infer_mesh(shardings: Iterable[Sharding], groups: Iterable[Groups], devices:
 
 
 def _edges(sizes: Sequence[int]) -> set[int]:
-    """The distances of neighbours along each dimension, if the last one varies fastest."""
+    """The distances of neighbours along each dimension, if the last dimension varies fastest."""
     return {math.prod(sizes[at:]) for at in range(len(sizes) + 1)}
 
 
 def axes_of_pairs(pairs: Sequence[tuple[int, int]], mesh: Mesh | None) -> tuple[str, ...]:
-    """The axes along which devices send: those in which the two devices of some pair differ."""
+    """The axes along which devices send: in these axes, the two devices of at least one pair differ."""
     if mesh is None or any(not 0 <= device < mesh.devices for pair in pairs for device in pair):
         return ()
     places = [(mesh.place(source), mesh.place(target)) for source, target in pairs]
@@ -58,7 +58,7 @@ def axes_of_pairs(pairs: Sequence[tuple[int, int]], mesh: Mesh | None) -> tuple[
 
 
 def axes_of_groups(groups: Groups | None, mesh: Mesh | None) -> tuple[str, ...]:
-    """The axes in which the devices of a group differ; empty if the group does not span whole axes."""
+    """The axes along which the devices of a group differ; () if the group does not span whole axes."""
     if groups is None or mesh is None:
         return ()
     if groups.is_everyone:
@@ -95,7 +95,7 @@ def axes_of_sharding(sharding: Sharding, mesh: Mesh) -> tuple[tuple[str, ...], .
 
 
 def _axes_of(tile: Sequence[int], parts: int, mesh: Mesh) -> tuple[str, ...]:
-    """The axes, slowest first, along which a device's position gives the number of its tile; () if there are none."""
+    """The axes, slowest first, along which a device's position determines its tile's number; () if there are none."""
     steps = [math.prod(size for _, size in mesh.axes[at + 1 :]) for at in range(len(mesh.axes))]
     moving = [at for at, (_, size) in enumerate(mesh.axes) if size > 1 and tile[steps[at]] != tile[0]]
     if len(moving) > _MOST_AXES or math.prod(mesh.axes[at][1] for at in moving) != parts:
@@ -113,7 +113,7 @@ def _axes_of(tile: Sequence[int], parts: int, mesh: Mesh) -> tuple[str, ...]:
 
 
 def torus_sizes(devices: int, dimensions: int) -> tuple[int, ...]:
-    """The lengths of the axes of the slice that `torus_of` assumes, x first; () if not known."""
+    """The lengths of the axes of the slice that `torus_of` assumes, x first; () if unknown."""
     power = devices.bit_length() - 1
     if devices < 2 or devices != 1 << power:
         return ()
@@ -122,11 +122,11 @@ def torus_sizes(devices: int, dimensions: int) -> tuple[int, ...]:
 
 
 def groups_per_link(groups: Groups | None, devices: int, dimensions: int) -> int | None:
-    """The number of groups that send over one link, at most, if each group lies along one axis of the torus.
+    """The largest number of groups that send over the same link, if each group is along one axis of the torus.
 
-    Assumes the slice of `torus_of`. None if its shape is not known, or if a group lies along no single axis. Groups
-    that send side by side along an axis share its links: of the pairs {0,4}, {1,5}, {2,6}, {3,7} on 2 x 4 devices, two
-    cross the middle of each line of four.
+    Assumes the slice of `torus_of`. None if its shape is unknown, or if a group is not along a single axis. Groups
+    along the same line share its links: of the pairs {0,4}, {1,5}, {2,6}, {3,7} on 2 x 4 devices, two pairs cross the
+    middle of each line of four.
     """
     sizes = torus_sizes(devices, dimensions)
     if groups is None or not groups.groups or not groups.is_whole or not sizes:
@@ -146,11 +146,11 @@ def groups_per_link(groups: Groups | None, devices: int, dimensions: int) -> int
 
 
 def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
-    """The dimensions of the torus that each axis of the mesh runs along, as `x` or `x, y (2 of 4)`; () if not known.
+    """For each mesh axis, the dimensions of the torus along which it runs: `x` or `x, y (2 of 4)`; () if unknown.
 
-    Assumes the slice of powers of two that is closest to a square or a cube, with x the shortest and fastest varying
-    axis, and devices in the order of their numbers, as libtpu numbers them. A mesh that is arranged in another way lies
-    along other dimensions.
+    Assumes a slice with powers of two as lengths, as close to a square or a cube as possible; x is the shortest and
+    fastest varying axis. Devices are in the order of their numbers, as libtpu numbers them. Another arrangement of the
+    mesh runs along other dimensions.
     """
     sizes = torus_sizes(mesh.devices, dimensions)
     if not sizes:
@@ -170,7 +170,7 @@ def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
 
 
 def specification(axes: Sequence[Sequence[str]]) -> str:
-    """The sharding as in JAX, without quotes: `P(data, None)`, `P((data, model))`; "" if nothing is split."""
+    """The sharding in JAX's notation, without quotes: `P(data, None)`, `P((data, model))`; "" if nothing is split."""
     if not any(axes):
         return ""
     words = ["None" if not some else some[0] if len(some) == 1 else f"({', '.join(some)})" for some in axes]

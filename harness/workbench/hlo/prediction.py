@@ -1,4 +1,4 @@
-"""Lower bounds on the time of an operation or a matmul, peaks of chips, and shapes of arrays written by hand."""
+"""Lower bounds on the time of an operation or a matmul, peaks of chips, and array shapes written by hand."""
 
 import difflib
 import math
@@ -23,15 +23,15 @@ TRAINING_BYTES = (
     ("Adam, second moment", 4),
     ("master weights", 4),
 )
-# Types that the MXU of some chips multiplies faster than bfloat16.
+# Types that the MXU multiplies faster than bfloat16, on some chips.
 _SMALL = ("s8", "u8", "int8", "uint8", "f8e4m3fn", "f8e5m2", "f8e4m3b11fnuz", "f8e4m3", "fp8", "s4", "u4", "int4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """Lower bounds on a time, by resource, and their maximum: max(FLOPs/peak, bytes/bandwidth). None: not known.
+    """Lower bounds on a time by resource (None: unknown), and their maximum, max(FLOPs/peak, bytes/bandwidth).
 
-    `host_seconds` is the time of bytes that cross the link to the host's memory, 0 without any.
+    `host_seconds` is the time of the bytes that cross the link to the host, 0 without such bytes.
     """
 
     compute_seconds: float | None
@@ -40,14 +40,14 @@ class Time:
 
     @property
     def seconds(self) -> float | None:
-        """The largest known floor, a lower bound if another floor is unknown; None if no floor is known."""
+        """The largest known floor; None if no floor is known. If a floor is unknown, this is only a lower bound."""
         if self.compute_seconds is None and not self.memory_seconds and not self.host_seconds:
             return None
         return max(self.compute_seconds or 0.0, self.memory_seconds or 0.0, self.host_seconds)
 
     @property
     def bound(self) -> Bound:
-        """The resource of the largest floor."""
+        """The resource with the largest floor."""
         if self.seconds is None:
             return "unknown"
         if self.host_seconds and self.host_seconds == self.seconds:
@@ -66,7 +66,7 @@ def roofline(flops: float | None, hbm_bytes: float | None, peak: float, bandwidt
 
 
 def figures_of(name: str) -> Figures:
-    """The figures of the chip called `name` (any case), judged or not. Raises UsageError `unknown-chip`."""
+    """The figures of the chip `name` (any case), even if no contest can use it. Raises UsageError `unknown-chip`."""
     word, names = name.strip().lower(), chips.names()
     if word in names:
         return chips.row(word).chip
@@ -76,7 +76,7 @@ def figures_of(name: str) -> Figures:
 
 
 def peak(chip: Figures, dtype: str) -> tuple[float, str]:
-    """The peak of matmuls in this HLO type, with a remark if it is narrower than bfloat16 or is float32."""
+    """The peak of matmuls in this HLO type, and a remark on float32 and on types narrower than bfloat16, else ""."""
     bfloat16 = chip.peak_bf16_flops_per_second
     if dtype in _SMALL:
         narrow = chip.narrow_peak("float8" if dtype.startswith("f") else f"int{dtype.lstrip('suint')}")
@@ -113,7 +113,7 @@ class Spec:
         return tuple(-(-size // parts) for size, parts in zip(self.dimensions, self.parts(mesh), strict=True))
 
     def whole(self, mesh: dict[str, int]) -> tuple[int, ...]:
-        """The dimensions of all parts together, if the array is one device's part."""
+        """The dimensions of the whole array, if this array is one device's part."""
         return tuple(size * parts for size, parts in zip(self.dimensions, self.parts(mesh), strict=True))
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ _NUMPY = {
 
 
 def spec(text: str, dtype: str) -> Spec:
-    """The array that `text` describes; `dtype` is its type if the text names none. Raises UsageError `bad-shape`."""
+    """The array described by `text`; if the text names no type, `dtype` is used. Raises UsageError `bad-shape`."""
     tokens = Tokens(text)
     try:
         name = "" if tokens.sees("[") else tokens.name()
@@ -174,7 +174,7 @@ def spec(text: str, dtype: str) -> Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatmulShape:
-    """A matmul of two arrays: `letters` name the dimensions of left, right and result, as in an einsum."""
+    """A matmul of two arrays; `letters` name the dimensions of left operand, right operand and result (einsum)."""
 
     left: Spec
     right: Spec
@@ -187,11 +187,11 @@ class MatmulShape:
 
 
 def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], devices: int) -> MatmulShape:
-    """The work of a matmul on `devices` devices, split as the axes in its operands say, else evenly.
+    """The work of a matmul on `devices` devices, split by the axes in its operands, or evenly without axes.
 
-    FLOPs are 2 times the product of all different dimensions. Without axes each device does its share of the FLOPs, and
-    reads and writes its share of all bytes. This is the least: no value is read by two devices. With axes each device
-    reads its parts as they are. Raises UsageError `bad-shape`, `bad-einsum`, `unknown-axis`.
+    FLOPs are 2 times the product of all different dimensions. Without axes, each device has its share of the FLOPs and
+    of all bytes, which is a lower bound, because no value is read by two devices. With axes, each device reads its
+    parts of the operands. Raises UsageError `bad-shape`, `bad-einsum`, `unknown-axis`.
     """
     letters = _letters(left, right, einsum)
     sizes: dict[str, int] = {}
@@ -202,7 +202,7 @@ def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], de
                 raise UsageError(
                     "bad-shape",
                     f"expected the dimension `{letter}` of {left} and {right} to be the same, got {sizes[letter]} and "
-                    f"{size}; --einsum says which dimensions belong together: --einsum bsd,df->bsf",
+                    f"{size}; to state which dimensions belong together, use --einsum, such as --einsum bsd,df->bsf",
                 )
             axes[letter] = tuple(dict.fromkeys((*axes.get(letter, ()), *split)))
     for name in {axis for split in axes.values() for axis in split}:
@@ -245,13 +245,13 @@ def _letters(left: Spec, right: Spec, einsum: str | None) -> tuple[str, str, str
             raise UsageError(
                 "bad-einsum",
                 f"expected a matrix on the right, or an array that shares only its first dimension with the last of "
-                f"{left}, got {right}; --einsum says which dimensions belong together: --einsum bmk,bkn->bmn",
+                f"{left}, got {right}; to state which dimensions belong together: --einsum bmk,bkn->bmn",
             )
         if left.dimensions[-1] != right.dimensions[0]:
             raise UsageError(
                 "bad-shape",
                 f"expected the last dimension of {left} and the first of {right} to be the same, got "
-                f"{left.dimensions[-1]} and {right.dimensions[0]}; --einsum names other dimensions: --einsum bd,fd->bf",
+                f"{left.dimensions[-1]} and {right.dimensions[0]}; to sum over others, use --einsum bd,fd->bf",
             )
         rows = "abcdefghijklm"[: len(left.dimensions) - 1]
         return f"{rows}x", "xy", f"{rows}y"

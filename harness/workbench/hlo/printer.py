@@ -11,7 +11,7 @@ _ARGUMENT = re.compile(r"^(.* parameter\((\d+)\))(?!.*sharding=)", re.MULTILINE)
 
 
 def main() -> int:
-    """Prints the module and returns exit code 0, or prints XLA's error and returns 1 if XLA cannot read the module."""
+    """Exit code 0 after printing the module; 1 after printing XLA's error, if XLA cannot read the module."""
     data = reading_limits.read_stream(sys.stdin.buffer, "the module")
     reading_limits.confine(len(data))
     # The import takes half a second, so it comes after the checks of the input.
@@ -27,7 +27,7 @@ def main() -> int:
 
 
 def _with_shardings(module: Any, sharding: Any) -> str:
-    """The module's text with the arguments' shardings, which a partitioned module stores elsewhere from jax 0.12 on."""
+    """The module's text with the arguments' shardings: from jax 0.12 on, a partitioned module's text lacks them."""
     text: str = module.to_string()
     stated = module.spmd_parameters_shardings or ()
 

@@ -1,4 +1,4 @@
-"""Serialized HLO modules (HloModuleProto, or the HloProto around it): XLA prints them, and its text is parsed."""
+"""Serialized HLO modules (HloModuleProto, or an HloProto around it): XLA prints a module, and the text is parsed."""
 
 import os
 import subprocess
@@ -17,8 +17,8 @@ from harness.errors import RatchetError
 from harness.hlo import parse
 from harness.hlo.module import Module
 
-# xla's hlo.proto and xla_data.proto: collective_device_list with its iota_replica_group_list, and what took its place,
-# iota_collective_device_list. Both hold the same message, which is passed on unchanged.
+# xla's hlo.proto and xla_data.proto: collective_device_list with its iota_replica_group_list, and its replacement,
+# iota_collective_device_list. Both contain the same message, which is copied unchanged.
 _GROUPS: Schema = {
     "HloModuleProto": (("computations", 3, "Computation*"),),
     "Computation": (("instructions", 2, "Instruction*"),),
@@ -28,14 +28,14 @@ _GROUPS: Schema = {
 # The key of field 87 in a serialized module.
 _FIELD_87 = b"\xba\x05"
 _HARNESS = str(Path(harness.__file__).parents[1])
-# The child's own limit counts seconds of processor time; this factor allows for other programs that use the processor.
+# The child process limits its processor time; this factor allows for other programs that use the processor.
 _PATIENCE = 10
 _SENTENCE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Opcode, framework's name (`jit(f)/dot_general`) and `file:line` of an instruction; "" if not stated."""
+    """Opcode, framework's name (`jit(f)/dot_general`) and source (`file:line`) of an instruction; "" if not stated."""
 
     opcode: str
     framework_name: str
@@ -50,15 +50,15 @@ def module(data: bytes, name: str = "the file") -> Module:
     """
     parsed = _module_proto(data, name)
     text = _print_module(_with_groups(parsed.SerializeToString()), name)
-    # The text does not say how many devices it is for.
+    # The text does not state the number of devices.
     devices = parsed.device_assignment.replica_count * parsed.device_assignment.computation_count
     return replace(parse.module(text, name), devices=max(1, devices))
 
 
 def _with_groups(module: bytes) -> bytes:
-    """The module with the groups of its collectives in the field that the installed XLA reads.
+    """The serialized module, with the groups of its collectives in the field that the installed XLA reads.
 
-    Releases of 2025 wrote groups that are counted (iota) into field 87, later ones into a field of their own.
+    Releases of 2025 wrote iota groups into field 87, later releases write them into a separate field.
     """
     if _FIELD_87 not in module:
         return module
@@ -72,7 +72,7 @@ def _with_groups(module: bytes) -> bytes:
 
 
 def _print_module(module: bytes, name: str) -> str:
-    """The text that the installed XLA makes of a module, in a child: a broken module may end XLA's process."""
+    """The module's text, printed by the installed XLA in a child process, because a broken module may crash XLA."""
     try:
         process = subprocess.run(
             [sys.executable, "-P", "-m", "harness.workbench.hlo.printer"],
@@ -87,7 +87,7 @@ def _print_module(module: bytes, name: str) -> str:
     if process.returncode:
         how = f"ended by signal {-process.returncode}" if process.returncode < 0 else "refused"
         last = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:_SENTENCE]
-        raise RatchetError("bad-hlo", f"the installed XLA cannot read the module in {name}: {how}: {last}")
+        raise RatchetError("bad-hlo", f"the installed XLA cannot read the module in {name}: XLA {how}: {last}")
     return process.stdout.decode("utf-8", "replace")
 
 
@@ -116,7 +116,7 @@ def _module_proto(data: bytes, name: str) -> Any:
         except message.DecodeError:
             continue
         parsed = parsed if kind == "HloModuleProto" else parsed.hlo_module
-        # Most bytes parse as some message; a module has computations with instructions that all have an opcode.
+        # Most bytes parse as some message. In a module, all computations have instructions, and all of these an opcode.
         every = [list(computation.instructions) for computation in parsed.computations]
         if every and all(part and all(instruction.opcode for instruction in part) for part in every):
             return parsed
@@ -126,7 +126,7 @@ def _module_proto(data: bytes, name: str) -> Any:
 def _source(metadata: Any, frames: Any) -> str:
     """The source as `file:line`.
 
-    Older releases store it with the instruction, newer ones as a frame of the module's index.
+    Older releases store the source with the instruction, newer releases as a frame of the module's index.
     """
     if metadata.source_file:
         return f"{metadata.source_file}:{metadata.source_line}"

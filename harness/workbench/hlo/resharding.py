@@ -1,4 +1,4 @@
-"""Collectives that a sharding constraint would avoid: gathers used in parts or row by row, and sums of all rows."""
+"""Collectives that a sharding constraint would avoid: gathers used in parts or by row, and sums over all rows."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from harness.workbench.hlo.mesh import infer_mesh, specification
 from harness.workbench.hlo.work import matmuls
 from harness.workbench.tables import columns, table
 
-# Our choice: a collective with a tenth of all collectives' bytes is worth a look. A tenth is also the protocol's red
+# Our choice: a collective with a tenth of all collectives' bytes counts as large. A tenth is also the protocol's red
 # flag for idle time.
 _LARGE = 0.10
 # Opcodes that pass a value on unchanged: their users count as the value's users.
@@ -28,7 +28,7 @@ _CUTS = ("dynamic-slice", "slice", "reduce-scatter", "all-to-all")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeCollective:
-    """A large collective and its use; `remedy` is empty if the collective is needed, or if that is not known."""
+    """A large collective and its use; `remedy` is "" if the collective is needed, or if its need is unknown."""
 
     sent: Traffic
     used_by: str
@@ -40,7 +40,7 @@ _CONSTRAINTS = columns("names=collective;fact=what;reading=says!")
 
 
 def constraint_table(collectives: Sequence[LargeCollective], origin: Origin) -> Table:
-    """A table of the use of large collectives, similar ones together, and the constraint that would avoid them."""
+    """A table of the use of large collectives, grouped by use, and of the constraints that would avoid them."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for collective in collectives:
         alike.setdefault((collective.reading, collective.remedy, collective.sent.source), []).append(
@@ -57,7 +57,7 @@ def constraint_table(collectives: Sequence[LargeCollective], origin: Origin) -> 
 
 
 def with_mesh(module: Module, named: Mesh | None) -> Module:
-    """The module with the named mesh, else with a mesh that fits its shardings and groups."""
+    """The module with the mesh `named`; if it is None, with a mesh that fits the module's shardings and groups."""
     if named is not None:
         return replace(module, mesh=named)
     every = [instruction for computation in module.computations for instruction in computation.instructions]
@@ -69,7 +69,7 @@ def with_mesh(module: Module, named: Mesh | None) -> Module:
 
 
 def large_collectives(graph: Graph, target: Figures) -> tuple[LargeCollective, ...]:
-    """The large all-gathers, and the large all-reduces that a constraint would avoid; those with a remedy first."""
+    """The large all-gathers, and the large all-reduces that a constraint would avoid; entries with a remedy first."""
     sent = [
         (instruction, collective)
         for instruction, _ in graph.executions()
@@ -95,11 +95,11 @@ def _bytes_of_all_runs(collective: Traffic) -> int:
 def _read_gather(
     graph: Graph, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
 ) -> LargeCollective:
-    """A large all-gather with its use: what its users do with the gathered dimension."""
+    """A large all-gather, read from the ways in which its users treat the gathered dimension."""
     place = instruction.dimensions[0] if len(instruction.dimensions) == 1 else None
     users = list(_users(graph, instruction, place))
     says = [_use(graph, user, value, at, collective.axes, shapes) for user, value, at in users]
-    reading, is_spared = "unknown: its use is not understood", False
+    reading, is_spared = "unknown: the use of the gathered array is not understood", False
     if says and all(word == "cut" for word in says):
         reading, is_spared = "every use takes only a part of the gathered array", True
     elif "summed" in says:
@@ -121,7 +121,7 @@ def _read_gather(
 def _read_sum(
     graph: Graph, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
 ) -> Iterator[LargeCollective]:
-    """An all-reduce of products over all rows, although an argument has as many rows, split along the same axis."""
+    """An all-reduce of products over all rows that is avoidable, because an argument splits the rows along its axis."""
     for place in range(len(instruction.operands)):
         made = graph.source(instruction, place, _RENAMED)
         within = matmuls(graph, made) if made is not None else []
@@ -133,7 +133,7 @@ def _read_sum(
             continue
         users = list(_users(graph, instruction, None))
         axis = split.axes[0][0]
-        reading = f"every device adds up all {rows:,} rows, though {split.name} has as many, split along {axis}"
+        reading = f"every device adds up all {rows:,} rows, but {split.name} has as many rows, split along {axis}"
         array = _array(instruction)
         spec = _spec([split.axes[0], (), ()][: max(2, len(array.dimensions) if array else 0)])
         remedy = f"split the rows before the product: with_sharding_constraint(x, {spec})"
@@ -149,7 +149,7 @@ def _large_collective(
 
 
 def _users(graph: Graph, instruction: Instruction, place: int | None) -> Iterator[tuple[Instruction, str, int | None]]:
-    """The users of a value, the name under which each uses it, and the place of the dimension `place` in that use."""
+    """Each user of a value, the value's name in this use, and the place of the dimension `place` in this use."""
     waiting, seen = [(instruction, place)], {instruction.name}
     while waiting:
         value, at = waiting.pop()
@@ -165,9 +165,9 @@ def _users(graph: Graph, instruction: Instruction, place: int | None) -> Iterato
 def _use(
     graph: Graph, user: Instruction, value: str, place: int | None, axes: tuple[str, ...], shapes: dict[str, TrueShape]
 ) -> str:
-    """The kind of use: `cut`, `summed`, `elements`, or "" for anything else.
+    """The kind of use: `cut`, `summed`, `elements`, `rows`, `taken`, or "" for any other use.
 
-    A product that keeps the dimension is `rows`, or `taken` if `axes` split its other operand.
+    A product that keeps the dimension is `taken` if `axes` split its other operand, else `rows`.
     """
     number = next(at for at, operand in enumerate(user.operands) if operand.name == value)
     if user.opcode in _CUTS and number == 0:
@@ -196,7 +196,7 @@ def _use(
 
 
 def _side(graph: Graph, product: Instruction, number: int) -> int | None:
-    """The operand of the product, 0 or 1, that holds the fusion's parameter; None if neither does."""
+    """The operand of the product, 0 or 1, that is the fusion's parameter `number`; None if neither is."""
     parameter = graph.home(product).parameters.get(number)
     for side in range(min(2, len(product.operands))):
         maker = graph.source(product, side, _RENAMED)
@@ -206,7 +206,7 @@ def _side(graph: Graph, product: Instruction, number: int) -> int | None:
 
 
 def _rows(graph: Graph, product: Instruction) -> int:
-    """The number of a product's rows: the left dimensions that are neither summed over nor batches; 0 if unknown."""
+    """The number of a product's rows: the free dimensions of its left operand; 0 if unknown."""
     left = graph.operand_shape(product, 0)
     if product.contraction is None or not isinstance(left, Array) or None in left.dimensions:
         return 0
@@ -227,7 +227,7 @@ def _has_rows(graph: Graph, shape: TrueShape, rows: int, axes: tuple[str, ...]) 
 
 
 def _place_after(before: Array | None, after: Array | None, place: int | None) -> int | None:
-    """The place that dimension `place` has after a rename, by its row-major stride; None if that is not known."""
+    """The place of dimension `place` after a rename, derived from its row-major stride; None if unknown."""
     if before is None or after is None or place is None:
         return None
     if before.dimensions == after.dimensions:

@@ -1,4 +1,4 @@
-"""Tables that the explanations of a module and of an instruction share: memory, time, copies, whole shapes."""
+"""Tables for the explanations of both a module and an instruction: memory, time, copies, global shapes."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -15,9 +15,9 @@ from harness.workbench.hlo.mesh import specification
 from harness.workbench.hlo.prediction import Time
 from harness.workbench.tables import Field, Fields, columns, table, table_of
 
-# A table of more values than this leaves out the smallest: the flags and counters of asynchronous operations.
+# A table of more than _MANY values leaves out values below _SMALL_BYTES: flags and counters of asynchronous operations.
 _MANY, _SMALL_BYTES = 8, 64
-# An array of more rows or columns is not drawn.
+# An array with more rows or columns is not drawn.
 _DRAWN = 16
 
 # An array with its role and its name.
@@ -35,29 +35,29 @@ _VALUES: Fields[_Value] = (
 
 
 def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str = "") -> Table:
-    """One row per array: its role and name, order, tiles, padded dimensions, bytes with and without padding, memory."""
+    """A table with a row for each array: role and name, shape, order, tiles, padded sizes, bytes, overhead, memory."""
     large = [value for value in values if (value[2].padded_bytes or _SMALL_BYTES) >= _SMALL_BYTES]
     left_out = len(values) - len(large) if len(values) > _MANY else 0
     shown = large if left_out else values
     notes = []
     if any(array.layout and array.layout.tiles for _, _, array in values):
         notes.append(
-            "order: {1,0} says that dimension 1 varies fastest. tiles: each tile rounds the last dimensions in memory "
-            "up to its size; (2,1) behind (8,128) keeps pairs of 16-bit values in one 32-bit word. overhead: bytes in "
-            "memory over the bytes of the elements."
+            "order: {1,0} means that dimension 1 varies fastest. tiles: the last dimensions in memory are rounded up "
+            "to the tile's size; (2,1) after (8,128) puts pairs of 16-bit values into one 32-bit word. overhead: bytes "
+            "in memory / bytes of the elements."
         )
     if left_out:
         notes.append(f"Left out: {quantity(left_out, 'value')} of less than {_SMALL_BYTES} bytes, such as flags.")
     if any(array.layout is None for _, _, array in values):
-        notes.append("Without a layout no padding is visible: the compiler adds tiles later.")
+        notes.append("Without a layout no padding is visible, because the compiler adds tiles later.")
     if any(any(array.dynamic) for _, _, array in values):
-        notes.append("<= marks a dimension known only at run time: bytes are those of the bound.")
-    why = why_empty or "no shape is given, neither of the result nor of an operand"
+        notes.append("<= marks a dimension known only at run time; bytes are for its upper bound.")
+    why = why_empty or "neither the result nor an operand has a shape"
     return table_of(name, title, "static", _VALUES, shown, notes, why)
 
 
 def placement_table(array: Array) -> Table | None:
-    """The place in memory of each element of a small array of two dimensions; None for any other."""
+    """A table of the place of each element in memory, for a small array of two dimensions; None for other arrays."""
     sizes = array.dimensions
     if len(sizes) != 2 or not array.layout or not all(size and size <= _DRAWN for size in sizes):
         return None
@@ -68,7 +68,7 @@ def placement_table(array: Array) -> Table | None:
     shown = (Column(name="row", title=""), *(Column(name=f"column_{column}", title=str(column)) for column in columns))
     note = "Rows and columns of the array; each cell is the element's place in memory, counted in elements."
     cells = [(str(row), *(str(place) for place in line)) for row, line in zip(rows, placed, strict=True)]
-    return table("placement", "which element lies where", "static", shown, cells, (note,))
+    return table("placement", "place of each element", "static", shown, cells, (note,))
 
 
 def _tiles(array: Array) -> str:
@@ -82,7 +82,7 @@ def _padded_sizes(array: Array) -> str:
 
 
 def rests_on(target: Figures, *times: Time) -> str:
-    """A sentence on the figures that a prediction rests on; with the link to the host if one of `times` needs it."""
+    """A sentence with the chip's figures behind a prediction, and the host link's rate if one of `times` needs it."""
     over = f"; the host's link carries {host_rates(target)}"
     return (
         f"{target.name}: {decimal(target.peak_bf16_flops_per_second, 'FLOP/s')} in bfloat16 and "
@@ -104,7 +104,7 @@ _COPIES: Fields[Copy] = (
 
 
 def copy_tables(listed: Sequence[Copy]) -> tuple[Table, ...]:
-    """Copies with producer, consumer and cost; then their causes and remedies."""
+    """Two tables: copies with producer, consumer and cost; causes and remedies."""
     why = "the module has no copy and no transpose"
     notes = ("Bytes are read plus written, padding included.",)
     copies = table_of("copies", "copies", "static", _COPIES, listed, notes, why)
@@ -115,7 +115,7 @@ _CAUSES = columns("names=copy;fact=what;reading=says")
 
 
 def _causes(listed: Sequence[Copy]) -> Table:
-    """Causes and remedies, copies of the same cause together; each fact is a row, so that a sentence has room."""
+    """A table of causes and remedies. Copies with the same cause share rows; each fact has a row, as it may be long."""
     reasons: dict[tuple[str, str, str], list[Copy]] = {}
     for copy in listed:
         reasons.setdefault((copy.cause, copy.remedy, copy.layouts), []).append(copy)
@@ -139,13 +139,13 @@ _TRUE_SHAPES: Fields[TrueShape] = (
 
 
 def true_shape_table(shapes: Sequence[TrueShape], mesh: Mesh | None) -> Table:
-    """Values of which each device has a part, with their global shapes and their split along the mesh axes."""
-    title, why = "true shapes of values that are split over devices", "nothing says that a value is split over devices"
-    notes = ["A dimension counts as whole unless something says that it is split."]
+    """A table of split values, with their global shapes and their split along the mesh axes."""
+    title, why = "true shapes of values that are split over devices", "nothing shows that a value is split over devices"
+    notes = ["A dimension counts as whole unless a sharding or a collective shows a split."]
     if mesh is not None and not mesh.is_named:
         names = ",".join(f"NAME={size}" for _, size in mesh.axes)
         notes.append(
-            f"The module names no axes; the mesh {mesh} is guessed from its shardings and groups, the last axis "
-            f"varying fastest. --mesh {names} names them."
+            f"The module names no axes. The mesh {mesh}, with the last axis varying fastest, is guessed from its "
+            f"shardings and groups. To name the axes, use --mesh {names}."
         )
     return table_of("true_shapes", title, "static", _TRUE_SHAPES, shapes, notes, why)

@@ -19,7 +19,7 @@ _STATE_BYTES = sum(size for _, size in TRAINING_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class KeptActivations:
-    """Activations that one layer keeps: `bytes` of them by `formula` (B, S, D, F, H as in Transformer)."""
+    """Activations that one layer keeps: their `bytes`, and the `formula` (B, S, D, F, H as in Transformer)."""
 
     name: str
     formula: str
@@ -30,7 +30,7 @@ class KeptActivations:
 class Transformer:
     """A decoder in bfloat16: B sequences of S tokens, L layers of width D, an MLP of width F, H heads, vocabulary V.
 
-    `heads` None: the attention kernel keeps no scores. `vocabulary` None: the loss is not counted.
+    If `heads` is None, the attention kernel keeps no scores. If `vocabulary` is None, the loss is not counted.
     """
 
     batch: int
@@ -43,16 +43,16 @@ class Transformer:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters: per layer four matrices of the attention and two of the MLP; the embedding once."""
+        """The number of parameters: in each layer four matrices of attention and two of the MLP; one embedding."""
         each = 4 * self.width**2 + 2 * self.width * self.hidden
         return self.layers * each + self.width * (self.vocabulary or 0)
 
     def parts(self) -> Iterator[KeptActivations]:
-        """Activations that one layer keeps for its backward pass.
+        """The activations that one layer keeps for its backward pass.
 
-        Korthikanti et al. 2022 (Reducing Activation Recomputation in Large Transformer Models), section 4.1, without
-        dropout: 32 B S D with F = 4 D, where they count 34 with the masks of dropout; scores 2 H B S^2, where they
-        count 5.
+        Source: Korthikanti et al. 2022 (Reducing Activation Recomputation in Large Transformer Models), section 4.1,
+        but without dropout. With F = 4 D this is 32 B S D (the paper: 34, with dropout masks), and scores are 2 H B S^2
+        (the paper: 5).
         """
         tokens = self.batch * self.sequence
         yield KeptActivations("two norms", "4 B S D", 4 * tokens * self.width)
@@ -64,23 +64,23 @@ class Transformer:
 
     @property
     def layer_bytes(self) -> float:
-        """Activations of one layer."""
+        """The bytes of the activations of one layer."""
         return sum(part.bytes for part in self.parts())
 
     @property
     def input_bytes(self) -> float:
-        """Activations that a recomputed layer keeps: its input."""
+        """The bytes that a recomputed layer keeps: only its input."""
         return _BF16 * self.batch * self.sequence * self.width
 
     def activation_bytes(self, *, is_recomputed: bool) -> float:
-        """Activations of all layers at the peak; if recomputed, the inputs of all layers and one layer in full."""
+        """The bytes of all activations at the peak; if recomputed, the inputs of all layers, and one layer in full."""
         if is_recomputed:
             return self.layers * self.input_bytes + self.layer_bytes
         return self.layers * self.layer_bytes
 
     @property
     def logit_bytes(self) -> float:
-        """Logits in float32, which the loss and its gradient share (Korthikanti et al.: 4 B S V)."""
+        """The bytes of float32 logits, shared by the loss and its gradient (Korthikanti et al.: 4 B S V)."""
         return _F32 * self.batch * self.sequence * (self.vocabulary or 0)
 
 
@@ -93,7 +93,7 @@ _SYMBOLS = (
 def memory_tables(
     parameters: float, model: Transformer | None, target: Figures | None, devices: int, *, is_recomputed: bool
 ) -> tuple[Table, ...]:
-    """The memory of mixed-precision training with Adam: 16 bytes per parameter, and a model's activations."""
+    """Tables of the memory for mixed-precision training with Adam: 16 bytes per parameter, plus activations."""
     rows: list[tuple[Cell, ...]] = [(name, each, int(parameters * each), f"{each} P") for name, each in TRAINING_BYTES]
     total = parameters * _STATE_BYTES
     notes = []
@@ -105,14 +105,14 @@ def memory_tables(
         if model.vocabulary is not None:
             rows.append(("logits", None, int(model.logit_bytes), "4 B S V"))
             total += model.logit_bytes
-        notes.append("The compiler's workspace comes on top; a loop over layers or an overlap may hold more at once.")
+        notes.append("The compiler's workspace is additional; loops over layers and overlapped work may need more.")
         notes.append(_SYMBOLS)
         rows.append(("together", None, int(total), ""))
     else:
         rows.append(("together", _STATE_BYTES, int(total), f"{_STATE_BYTES} P"))
         notes.append(
-            "Activations, the batch and the compiler's workspace come on top (ZeRO, Rajbhandari et al. 2020, 3.1): "
-            "--batch, --seq, --layers and --d-model estimate the activations."
+            "Activations, the batch and the compiler's workspace are additional (ZeRO, Rajbhandari et al. 2020, 3.1). "
+            "To estimate the activations, give --batch, --seq, --layers and --d-model."
         )
     if target is not None:
         each, least = total / devices, math.ceil(total / target.hbm_bytes)
@@ -131,14 +131,14 @@ def memory_tables(
 
 
 def _largest_batch(state: float, model: Transformer, target: Figures, devices: int, *, is_recomputed: bool) -> str:
-    """A sentence on the number of sequences that fit next to the state on all devices, and on a larger batch."""
+    """A sentence on the largest batch that fits next to the state on all devices, and on gradient accumulation."""
     single = replace(model, batch=1)
     each = single.activation_bytes(is_recomputed=is_recomputed) + single.logit_bytes
     fits = int((devices * target.hbm_bytes - state) // each)
     if fits < 1:
         return (
             f"The state takes {decimal(state, 'B')}, which leaves no room for a sequence on "
-            f"{quantity(devices, target.device)}. Split the state over more."
+            f"{quantity(devices, target.device)}. Split the state over more devices."
         )
     steps = math.ceil(model.batch / fits)
     more = (
@@ -154,11 +154,11 @@ def _layer(model: Transformer) -> Table:
         KeptActivations("if recomputed: the layer's input alone", "2 B S D", model.input_bytes),
     )
     notes = (
-        "Korthikanti et al. 2022, section 4.1, without dropout. An upper estimate: XLA computes element-wise work "
-        "again inside fusions, so it mostly keeps one of the MLP's two arrays (2 F instead of 4 F).",
-        "Attention keeps no scores here, as in a flash kernel; --heads adds the scores that other attention keeps."
+        "Source: Korthikanti et al. 2022, section 4.1, without dropout. This is an upper estimate: XLA recomputes "
+        "element-wise work inside fusions, so it mostly keeps one of the MLP's two arrays (2 F instead of 4 F).",
+        "Here attention keeps no scores, like a flash kernel; to add the scores of other attention, use --heads."
         if model.heads is None
-        else "Attention keeps its scores here; a flash kernel keeps none.",
+        else "Here attention keeps its scores; a flash kernel keeps no scores.",
         _SYMBOLS,
     )
     rows = [(part.name, part.bytes, part.formula) for part in parts]
@@ -169,7 +169,7 @@ _REMEDIES = columns("remedy!;saved_bytes=saves;formula;how")
 
 
 def _remedies(parameters: float, model: Transformer, devices: int, *, is_recomputed: bool) -> Table:
-    """The saving of each remedy by itself, the largest first."""
+    """A table of the saving of each remedy alone, the largest first."""
     rows: list[tuple[str, float, str, str]] = [
         ("bfloat16 optimizer state", 4 * parameters, "4 P", "both moments of Adam in 2 bytes instead of 4")
     ]
@@ -186,8 +186,9 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
     savings = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
     savings.sort(key=lambda row: -row[1])
     notes = [
-        "Each saving is that of one remedy alone, on a device that would otherwise hold the whole model.",
-        "Recomputing runs the forward pass twice: 8 FLOPs a parameter and token instead of 6 (2 forward, 4 backward).",
+        "Each saving is for one remedy alone, on a device that otherwise has the whole model.",
+        "Recomputation runs the forward pass twice: 8 FLOPs per parameter and token instead of 6 (2 forward, 4 "
+        "backward).",
         _SYMBOLS,
     ]
-    return table("remedies", "what would take less memory", "predicted", _REMEDIES, savings, notes)
+    return table("remedies", "ways to save memory", "predicted", _REMEDIES, savings, notes)

@@ -1,4 +1,4 @@
-"""Useless work: values that are only moved, rearranged or cast, and padding that is moved with values."""
+"""Useless work: values that are only moved, rearranged or cast, and padding that is moved together with values."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,11 +17,11 @@ from harness.workbench.hlo.work import matmul_dtype, padding_bytes, work
 from harness.workbench.tables import Field, Fields, table_of
 
 PADDING, OTHER = "padding", "other moves"
-# Only captures have these: nothing else says how long the program waits for a copy that overlaps with other work.
+# Kinds that only captures have, because only a capture shows how long a program waits for an overlapped copy.
 HOST_WAIT, COPY_WAIT = "wait for host memory", "wait for a copy"
 NO_SOURCE = "(no source given)"
-# A fusion that holds several of these counts as the first kind. A gather is not listed: picking values may be the
-# purpose of the program.
+# A fusion with several of these counts as the first kind. A gather is not listed, because selecting values may be the
+# program's purpose.
 _KINDS = {
     "dynamic-update-slice": "dynamic-update-slice",
     "transpose": "transpose",
@@ -37,7 +37,7 @@ KINDS = (*dict.fromkeys(_KINDS.values()), PADDING, HOST_WAIT, COPY_WAIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waste:
-    """Bytes that one operation moves for nothing, and their time, in a program's run or a capture; None if unknown."""
+    """The useless bytes that one operation moves in a program's run or a capture, and their time; None if unknown."""
 
     kind: str
     name: str
@@ -47,7 +47,7 @@ class Waste:
 
 
 def kind_of(graph: Graph, instruction: Instruction) -> str | None:
-    """One of KINDS if an instruction, or all that its fusion holds, only moves, rearranges or casts; else None."""
+    """One of KINDS if an instruction (or its whole fusion) only moves, rearranges or casts values; else None."""
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
     if body is None:
         return _KINDS.get(instruction.opcode)
@@ -59,9 +59,9 @@ def kind_of(graph: Graph, instruction: Instruction) -> str | None:
 
 
 def waste_of(graph: Graph, instruction: Instruction, beside: frozenset[str]) -> tuple[str, int | None] | None:
-    """The kind of waste of one execution and the bytes in HBM that it costs; None if nothing is wasted.
+    """The kind of waste in one execution, and the wasted bytes in HBM; None if nothing is wasted.
 
-    `beside` are the copies between memories that overlap with other work; they are useful.
+    `beside` are the copies between memories that overlap with other work; these copies are useful.
     """
     if instruction.opcode in FREE or instruction.opcode.endswith(("-done", "-update")) or instruction.name in beside:
         return None
@@ -73,12 +73,12 @@ def waste_of(graph: Graph, instruction: Instruction, beside: frozenset[str]) -> 
 
 
 def prefetches(graph: Graph) -> frozenset[str]:
-    """The names of the copies from one memory to another, which the compiler overlaps with other work."""
+    """The names of the copies between memories, which the compiler overlaps with other work."""
     return frozenset(copy.name for copy in copies(graph) if copy.kind in ("prefetch", "host"))
 
 
 def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
-    """The waste of a module in total and by source line; a time is that of the bytes at full bandwidth."""
+    """Tables of a module's waste, in total and by source line; times are those of the bytes at full bandwidth."""
     beside, listed, whole = prefetches(graph), [], 0.0
     for instruction, runs in graph.executions():
         times = 1 if runs is None else runs
@@ -94,9 +94,7 @@ def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
             listed.append(
                 Waste(kind=kind, name=instruction.name, source=instruction.source, hbm_bytes=size, seconds=seconds)
             )
-    notes = [
-        f"Times are those of the bytes at the full bandwidth of {target.name}; shares are of all operations' time."
-    ]
+    notes = [f"Times are bytes / full bandwidth of {target.name}; shares are of all operations' time."]
     if beside:
         notes.append(
             f"Left out: {quantity(len(beside), 'copy', 'copies')} between memories, which overlap with other work."
@@ -107,7 +105,7 @@ def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
 def waste_tables(
     listed: Sequence[Waste], whole_seconds: float, origin: Origin, notes: Sequence[str], top: int | None, why: str = ""
 ) -> tuple[Table, ...]:
-    """A table of totals by kind, then one of the source lines that cause them, slowest first."""
+    """Two tables: totals by kind, and the source lines that cause them, the slowest first."""
     kinds = ((kind, [item for item in listed if item.kind == kind]) for kind in KINDS)
     rows = sorted(((kind, some) for kind, some in kinds if some), key=lambda row: -_seconds(row[1]))
     if rows:
@@ -119,7 +117,7 @@ def waste_tables(
         Field("seconds", "time", lambda row: _seconds(row[1]), "s"),
         Field("share", "of all", lambda row: _seconds(row[1]) / whole_seconds if whole_seconds else None, "fraction"),
     )
-    why = why or "no value is only moved, rearranged or cast, and no value is padded"
+    why = why or "no operation only moves, rearranges or casts a value, and no value is padded"
     unknown = sum(item.hbm_bytes is None for item in listed)
     more = (f"Not in the sums: {quantity(unknown, 'operation')} of unknown size.",) if unknown else ()
     lines: dict[str, list[Waste]] = defaultdict(list)
@@ -140,7 +138,7 @@ def waste_tables(
         heading += f": {percent(_seconds(listed) / whole_seconds)} of the time"
     return (
         table_of("waste", heading, origin, total, rows, (*notes, *more), why),
-        table_of("waste_lines", "the lines that cause it", origin, by_line, shown, left, why),
+        table_of("waste_lines", "source lines with useless work", origin, by_line, shown, left, why),
     )
 
 

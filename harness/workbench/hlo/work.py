@@ -1,4 +1,4 @@
-"""The work of one instruction: its FLOPs, and the bytes it moves to and from HBM."""
+"""The work of one instruction: its FLOPs, and the bytes that it moves to and from HBM."""
 
 import math
 from collections.abc import Mapping
@@ -23,34 +23,36 @@ reduce-precision reshape reverse send send-done set-dimension-size slice slice-d
 async-update all-gather all-gather-start all-gather-done all-to-all collective-permute collective-permute-start
 collective-permute-done all-reduce-done collective-broadcast ragged-all-to-all
 """
-# One operation per element of the result, conversions included, as XLA's own cost analysis counts
-# (hlo_cost_analysis.cc). Transcendental functions, which it counts apart, count here like the rest.
+# These count one operation per element of the result, like XLA's own cost analysis (hlo_cost_analysis.cc), conversions
+# included. XLA counts transcendental functions separately; here they count like all others.
 ELEMENTWISE = frozenset(_ARITHMETIC.split())
-# Values are moved, made or renamed, and nothing is computed.
+# These move, make or rename values, but compute nothing.
 MOVES = frozenset(_MOVING.split())
-# Result and operands have the same dimensions, each split over devices in the same way.
+# The result and the operands of these have the same dimensions, with the same split over devices.
 ALIKE = ELEMENTWISE | {"copy", "copy-done", "bitcast", "opt-barrier", "all-reduce", "collective-permute"}
-# Custom calls of libtpu that do nothing by themselves: buffers, and the two ends of a collective that overlaps with
-# other work (their fusion holds the collective too).
+# Custom calls of libtpu without work: buffers, and the two ends of an overlapped collective (their fusion also contains
+# the collective).
 _WITHOUT_WORK = ("AllocateBuffer", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound")
 _SLICES = ("dynamic-slice", "slice", "gather")
 _MATMULS = ("dot", "convolution")
-# The most matmuls of a fusion that are looked at (XLA puts at most one into a fusion), and the most unknown operations
-# that are named.
+# The largest number of a fusion's matmuls that are examined (XLA puts at most one into a fusion), and of unknown
+# operations that are named.
 _MOST_LISTED = 16
-# The most pairs of positions to go through when the products of a dilated convolution are counted.
+# The largest number of pairs of positions that are tried to count the products of a dilated convolution.
 _MOST_PAIRS = 1 << 20
-# FLOPs, and the operations that are not known.
+# FLOPs, and the operations with unknown FLOPs.
 _Flops = tuple[float, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionWork:
-    """The work of one execution of an instruction; None: not known.
+    """The work of one execution of an instruction; None means unknown.
 
-    `hbm_bytes` are read and written in memory space 0, padding included; `host_bytes` in the host's memory,
-    `other_bytes` in all others (VMEM). `to_host` is True if a result lies in the host's memory. `claimed` is True if
-    `flops` is the kernel's own cost estimate. `unknown` are the operations whose FLOPs are not known.
+    - `hbm_bytes`, `host_bytes`, `other_bytes`: bytes read and written in HBM (memory space 0), in the host's memory,
+      and in all others (VMEM), padding included.
+    - `to_host`: True if a result is in the host's memory.
+    - `claimed`: True if `flops` is the kernel's own cost estimate.
+    - `unknown`: the operations with unknown FLOPs.
     """
 
     flops: float | None
@@ -93,7 +95,7 @@ def work(graph: Graph, instruction: Instruction) -> InstructionWork:
 
 
 def matmuls(graph: Graph, instruction: Instruction) -> list[Instruction]:
-    """The matmuls that an instruction is or holds; if a fusion holds many, the first of them."""
+    """The matmuls of an instruction: itself, or those in its fusion (only the first, if there are many)."""
 
     def of_body(body: Computation, results: Mapping[str, list[Instruction]]) -> list[Instruction]:
         within = (matmul for inner in body.instructions for matmul in _matmuls(graph, inner, results))
@@ -110,14 +112,14 @@ def _matmuls(graph: Graph, instruction: Instruction, results: Mapping[str, list[
 
 
 def matmul_dtype(graph: Graph, instruction: Instruction) -> str:
-    """The type in which the matmul that an instruction is or holds multiplies; bf16 if there is none."""
+    """The type of the left operand of the instruction's matmul; bf16 if it has no matmul."""
     within = matmuls(graph, instruction)
     shape = graph.operand_shape(within[0], 0) if within else None
     return shape.dtype if isinstance(shape, Array) else "bf16"
 
 
 def dot_flops(left: Array, result: Array, contracted: tuple[int, ...]) -> float | None:
-    """2 times the elements of the result times the length that is summed over."""
+    """FLOPs of a dot: 2 x elements of the result x summed length; None if a length is unknown."""
     lengths = [left.dimensions[place] for place in contracted if place < len(left.dimensions)]
     elements = result.elements
     if elements is None or None in lengths or not len(lengths) == len(set(contracted)) == len(contracted):
@@ -126,10 +128,10 @@ def dot_flops(left: Array, result: Array, contracted: tuple[int, ...]) -> float 
 
 
 def convolution_flops(data: Array, kernel: Array, result: Array, how: Convolution) -> float | None:
-    """2 FLOPs for each product of two real elements, as XLA counts; padding and holes of a dilation do not count.
+    """FLOPs of a convolution: 2 for each product of two real elements, as XLA counts them.
 
-    XLA writes batched matmuls as convolutions whose windows mostly meet padding: if padding counted, they would count
-    many times over.
+    Padding and holes of a dilation do not count. XLA writes batched matmuls as convolutions with windows that are
+    mostly padding; counting this padding would multiply their FLOPs.
     """
     sizes = {"given": data.dimensions, "kernel": kernel.dimensions, "result": result.dimensions}
     if any(size is None for dimensions in sizes.values() for size in dimensions):
@@ -152,9 +154,9 @@ def convolution_flops(data: Array, kernel: Array, result: Array, how: Convolutio
 
 
 def _valid(window: WindowDimension, length: int, out: int) -> int | None:
-    """Pairs of an output position and a window position that meet an element of the input, along one dimension.
+    """The number of pairs (output position, window position) along one dimension that read an element of the input.
 
-    None if there are too many to go through.
+    None if there are too many pairs to try.
     """
     holes = window.input_dilation
     if window.size * (min(out, holes) if holes > 1 else 1) > _MOST_PAIRS:
@@ -162,7 +164,7 @@ def _valid(window: WindowDimension, length: int, out: int) -> int | None:
     dilated = (length - 1) * holes + 1 if length else 0
     count = 0
     for place in range(window.size):
-        # The input's place is output * stride + offset: it must lie within the input, and on no hole.
+        # The position in the input is output * stride + offset. It must be inside the input, and not in a hole.
         offset = place * window.window_dilation - window.low_padding
         low = max(0, -(offset // window.stride))
         high = min(out - 1, (dilated - 1 - offset) // window.stride)
@@ -179,7 +181,7 @@ def _valid(window: WindowDimension, length: int, out: int) -> int | None:
 
 
 def _totals(graph: Graph) -> Mapping[str, _Flops]:
-    """FLOPs of every computation, each instruction once."""
+    """The FLOPs of each computation; each instruction counts once."""
 
     def total(body: Computation, results: Mapping[str, _Flops]) -> _Flops:
         flops, unknown = 0.0, set[str]()
@@ -194,7 +196,7 @@ def _totals(graph: Graph) -> Mapping[str, _Flops]:
 
 
 def _flops(graph: Graph, instruction: Instruction, results: Mapping[str, _Flops]) -> _Flops:
-    """FLOPs of an instruction with all that it calls; `results` are those of the computations."""
+    """FLOPs of an instruction and all that it calls; `results` has those of each computation."""
     opcode, result = instruction.opcode, instruction.shape
     if opcode in ("fusion", "async-start"):
         body = graph.inside(instruction)
@@ -211,7 +213,7 @@ def _flops(graph: Graph, instruction: Instruction, results: Mapping[str, _Flops]
     elif opcode in ELEMENTWISE and isinstance(result, Array):
         counted = result.elements
     elif opcode in ("reduce", "all-reduce", "all-reduce-start", "reduce-scatter") and first is not None:
-        # One operation of the reducing function per element that goes in, except the first of each result.
+        # The reducing function runs once for each element of the operand, except for the first element of each result.
         each = _operations(instruction, results)
         count = first.elements
         made = sum(array.elements or 0 for array in arrays(result)) if opcode == "reduce" else 0
@@ -239,7 +241,7 @@ def _operations(instruction: Instruction, results: Mapping[str, _Flops]) -> floa
 
 
 def _traffic(graph: Graph, instruction: Instruction) -> tuple[int, int, int] | tuple[None, None, None]:
-    """Bytes in HBM, in other memories and in the host's that one execution moves; None if a shape is not known."""
+    """Bytes that one execution moves in HBM, in other memories, and in the host's; None if a shape is unknown."""
     hbm, other, host = 0, 0, 0
     for shape, count in _accesses(graph, instruction):
         if shape is None:
@@ -260,13 +262,13 @@ def _traffic(graph: Graph, instruction: Instruction) -> tuple[int, int, int] | t
 def _writes_to_host(instruction: Instruction) -> bool:
     written = instruction.shape
     if instruction.opcode.endswith("-start") and not isinstance(written, Array) and len(written.members) > 1:
-        # The result lists a copy's destination first, but the destination of any other start after its operands.
+        # A copy-start's result lists the destination first; the result of any other start lists it after the operands.
         written = written.members[instruction.opcode != "copy-start"]
     return any(array.memory_space == HOST for array in arrays(written))
 
 
 def padding_bytes(graph: Graph, instruction: Instruction) -> int:
-    """Bytes of padding in HBM that one execution moves, as far as known: in values read or written whole."""
+    """Known bytes of padding that one execution moves in HBM: the padding of values that are read or written whole."""
     whole = [shape for shape, count in _accesses(graph, instruction) if count is None and shape is not None]
     return sum(
         (array.padded_bytes or 0) - (array.logical_bytes or 0)
@@ -277,13 +279,13 @@ def padding_bytes(graph: Graph, instruction: Instruction) -> int:
 
 
 def _accesses(graph: Graph, instruction: Instruction) -> list[tuple[Shape | None, int | None]]:
-    """Every value read or written, with the number of its bytes that are touched; None if all are."""
+    """Each value that is read or written, and the number of accessed bytes (None: all bytes)."""
     opcode, result = instruction.opcode, instruction.shape
     if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
         return []
     shapes = graph.operand_shapes(instruction)
     if opcode in ("copy-start", "all-gather-start", "collective-permute-start") and not isinstance(result, Array):
-        # The result lists the destination, the source and flags. The data moves once from the one to the other.
+        # The result lists destination, source and flags. The data moves once from source to destination.
         return [(member, None) for member in result.members[:2]]
     if opcode in ("dynamic-slice-start", "slice-start") and shapes and not isinstance(result, Array):
         # The result lists the operands, the part and flags.
@@ -293,7 +295,7 @@ def _accesses(graph: Graph, instruction: Instruction) -> list[tuple[Shape | None
         touched = padded_bytes(result)
         return [(shapes[0], touched), (result, None), *((shape, None) for shape in shapes[1:])]
     if opcode == "dynamic-update-slice" and len(shapes) > 1 and shapes[1] is not None:
-        # In place: the update is read and written, nothing else of the array.
+        # The update is in place, so only the updated part of the array is read and written.
         return [(shapes[1], None), (result, padded_bytes(shapes[1]))]
     body = graph.inside(instruction) if opcode in ("fusion", "async-start") else None
     if body is None:
@@ -303,7 +305,7 @@ def _accesses(graph: Graph, instruction: Instruction) -> list[tuple[Shape | None
 
 
 def _bytes_taken(graph: Graph, parameter: Instruction | None) -> int | None:
-    """Bytes that a fusion reads of a parameter: its slices, or 0 if it is updated in place; None if all is read."""
+    """The bytes that a fusion reads of a parameter: only slices, or 0 if updated in place; None if it reads all."""
     if parameter is None:
         return None
 
@@ -347,7 +349,7 @@ def _bytes_taken_of(graph: Graph, parameter: Instruction, results: Mapping[str, 
 
 
 def _results_written(graph: Graph, root: Instruction | None, result: Shape) -> list[tuple[Shape | None, int | None]]:
-    """The results of a fusion; for an array that it updates in place, only the update."""
+    """The results that a fusion writes, with the bytes written; for an array updated in place, only the update."""
     if root is None or root.opcode != "tuple":
         return [(result, _update(graph, root))]
     shapes = arrays(result)
@@ -366,13 +368,13 @@ def _update(graph: Graph, member: Instruction | None) -> int | None:
 
 
 def compiler_cycles(instruction: Instruction) -> int | None:
-    """libtpu's own estimate for an instruction, in cycles; None if libtpu states none."""
+    """libtpu's own estimate for an instruction, in cycles; None if libtpu states no estimate."""
     cycles = _number(configuration(instruction.backend, "window_config", "estimated_cycles"))
     return None if cycles is None else int(cycles)
 
 
 def _estimate(instruction: Instruction) -> dict[str, float]:
-    """The cost estimate in a custom call's configuration, as its author states it."""
+    """The cost estimate in a custom call's configuration, as stated by the kernel's author."""
     stated = configuration(instruction.backend, "custom_call_config", "cost_estimate") or configuration(
         instruction.backend, "cost_estimate"
     )
@@ -381,7 +383,7 @@ def _estimate(instruction: Instruction) -> dict[str, float]:
 
 
 def _number(value: object) -> float | None:
-    """A number of JSON, at least 0, written as a number or a string; None for anything else or too large a number."""
+    """A number from JSON (a number or a string); None if it is negative, not finite, or no number."""
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):

@@ -349,7 +349,7 @@ ends, and with both values of each switch that the rows leave open (`harness/jud
 _ERRORS = """## Errors
 
 A fit is judged by its predictions. "Left out" is the error of an operation with constants that are fitted to all other
-operations. If it is larger than today's error, the fit has only learnt its own rows. "Switched" has the error with
+operations. If this error is larger than today's, the constants fit only their own rows. "Switched" has the error with
 today's constants if a switch of the simulator's structure has its other value."""
 
 

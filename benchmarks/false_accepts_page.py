@@ -36,8 +36,8 @@ everything:
 ## The rule
 
 Each round times the champion, a second copy of the champion (the control) and the candidate once, in random order, on
-the same fresh inputs. If two programs take the same time, each round favours one of them like a fair coin, whatever the
-noise is; so the interval between two order statistics of the ratios (the sign test's) is exact without any other
+the same fresh inputs. If two programs take the same time, each is the faster one in a round with probability 1/2,
+whatever the noise. So the sign test's interval, between two order statistics of the ratios, is exact without any other
 assumption. The judge looks at the samples after {looks} rounds, until
 
 - the control fires, because the champion differs from itself by more than a tenth of the minimum effect: inconclusive;
@@ -45,10 +45,10 @@ assumption. The judge looks at the samples after {looks} rounds, until
 - the rounds or the {budget:.0f} s are used up: inconclusive.
 
 Every look and every attempt is a chance to be lucky, and the total chance is at most the sum of these chances. All
-attempts between two accepts share an error rate of {rate:.1%}: the k-th since the last accept, repeats under `--again`
-included, gets rate / (k (k + 1)), in equal parts for the {count} looks. That is {first:.4%} for each look of the first
-attempt (which has no interval before round 14) and {thousandth:.1e} for each look of the thousandth (round 33). These
-shares add up to the rate.
+attempts between two accepts share an error rate of {rate:.1%}: the k-th attempt since the last accept (repeats under
+`--again` count) gets rate / (k (k + 1)), in equal parts for the {count} looks. That is {first:.4%} for each look of the
+first attempt (which has no interval before round 14) and {thousandth:.1e} for each look of the thousandth (round 33).
+These shares add up to the rate.
 """
 
 _NULLS = """## Attempts that change nothing

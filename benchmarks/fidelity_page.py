@@ -294,7 +294,7 @@ def _sealed(validation: list[Point]) -> str:
     return (
         f"For {whole.rows} other times, which an earlier simulator predicted before the comparison, the "
         f"error was {_in_words(whole)} ({_in_short(_sealed_alone(validation))}). {whole.within_one} % of the errors "
-        f"were within one plus/minus as it was then, {whole.within_two} % within two."
+        f"were within that simulator's plus/minus, {whole.within_two} % within twice as much."
     )
 
 
@@ -471,16 +471,19 @@ def _uncertainty(points: list[Point]) -> str:
 {_markdown(lines, head)}
 
 To compare two times, the judge uses an uncertainty (`uncertainty.py`) that a new row's error does not exceed with 68 %
-probability: the share "used" of the time and
-{1e6 * once * likely.operation_seconds:.2f} us for each HLO operation, added in quadrature. The plus/minus of a single
-time is {plus_minus_seconds(1, 1, is_understood=True):g} times as large, because only 61 % of the 148 earlier
-predictions were within one plus/minus. The share "earned" follows from today's errors of the rows that no constant was
-fitted to (of all rows on a chip with fewer than {statistics.FEW} such rows), each left out in turn; 95 % of the errors
-lie within {mostly / once:.1f} times this share (normal distribution: 2). "Short operations" are rows whose HLO
-operations take less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out" has the shares of
-{len(left_out)} errors within the bounds that the rows of other operations give (aim: {low}, {high};
-{_but_for(outside)}). "Over fitted" is the error of operations that were left out of a fit, over their error in a joint
-fit (aim: at most {_LEFT_OUT}; {_but_for(far)})."""
+probability. It has two parts, added in quadrature: a share of the time (column "used"), and
+{1e6 * once * likely.operation_seconds:.2f} us for each HLO operation. The plus/minus of a single time is
+{plus_minus_seconds(1, 1, is_understood=True):g} times as large, because only 61 % of the 148 earlier predictions were
+within one plus/minus. The columns and the last row:
+
+- "earned": the share that follows from today's errors of the rows that no constant was fitted to (on a chip with fewer
+than {statistics.FEW} such rows, of all rows), each left out in turn. 95 % of the errors lie within {mostly / once:.1f}
+times this share (normal distribution: 2).
+- "left out": the shares of {len(left_out)} errors within the bounds that the rows of other operations give (aim: {low},
+{high}; {_but_for(outside)}).
+- "over fitted": the error of operations that were left out of a fit, divided by their error in a joint fit (aim: at
+most {_LEFT_OUT}; {_but_for(far)}).
+- "short operations": rows whose HLO operations take less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average."""
 
 
 def _is_of_chip(chip: str, point: Point) -> bool:

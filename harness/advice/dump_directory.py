@@ -46,7 +46,7 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
         if below is None:
             raise
         raise RatchetError(
-            "no-dump", f"expected the folder in which the schedules lie, got {directory}; use {below.parent}"
+            "no-dump", f"expected the folder with the schedules, got {directory}; use {below.parent}"
         ) from error
     for table in dump.utilisations:
         slots = dict(zip(table.units, table.slots, strict=True)).get("MXU") if table else None

@@ -50,7 +50,7 @@ def report(evidence: Evidence, chip: Chip) -> Report:
     gap_fraction = gap / latency if gap is not None and latency is not None else None
     tightest = tightest_call(evidence, chip)
     samples = evidence.samples
-    # Without a latency, the source is the one that it would have had.
+    # Without a latency, this is the source that a latency would have had.
     source: Source = evidence.latency.source if evidence.latency else "measured" if samples else "simulated"
     result = Report(
         chip=chip.name,

@@ -144,7 +144,7 @@ class Report:
 
     `hbm_bytes` are actual bytes with re-reads; `traffic_source` names their source. Figures that need a latency are
     None without a latency. For a suite, times and rates are weighted geometric means; figures for which a mean has no
-    meaning (regime, gap, counters) are in `members` alone. `hints` are filled only in documents; elsewhere the advice
+    meaning (regime, gap, counters) are only in `members`. `hints` are filled only in documents; elsewhere the advice
     is passed along with the report.
     """
 

@@ -82,7 +82,7 @@ def _samples(time: float, pairs: int, spread: float, seed: int) -> tuple[float, 
 def _noisy_pairs(
     champion: float, candidate: float, control: float, pairs: int = _PAIRS, spread: float = _SPREAD, seed: int = 0
 ) -> PairedBenchmark:
-    """Noisy pairs around these true times."""
+    """Timing samples with noise around these true times."""
     sides = (_samples(time, pairs, spread, 3 * seed + side) for side, time in enumerate((champion, candidate, control)))
     first, second, third = sides
     return PairedBenchmark(champion_seconds=first, candidate_seconds=second, control_seconds=third, clock="device")
@@ -113,7 +113,7 @@ def _with_checks(**changes: Any) -> Verdict:
 
 
 def _simulated_gain(*again: Resimulation) -> Verdict:
-    """The verdict on a gain of a tenth on the nominal machine, with these resimulations."""
+    """The verdict on a simulated gain of 10 %, with the times `again` on the varied machines."""
     champion, candidate = (
         _evidence(time, "simulated", simulation=_simulation(time)) for time in (_SECONDS, 0.9 * _SECONDS)
     )

@@ -28,7 +28,7 @@ _ONE_WORD = {"bash": re.compile(r"[\w/.@+ -]+"), "zsh": re.compile(r"[\w/.@+ -]+
 
 
 def code(shell: str) -> str:
-    """The code that a shell evaluates at its start; it asks the command itself for completions."""
+    """The code that a shell evaluates at its start; this code asks the command itself for completions."""
     program = _program_to_ask(shell)
     # Without a known program, the shell asks the program that is typed.
     names = [*INSTALLED, *(["ratchet.sh"] if program else [])]

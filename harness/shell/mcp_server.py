@@ -132,7 +132,7 @@ class _Tools:
 
 
 async def print_document(verb: str, words: Sequence[str], report: Report, most: Limit | None = None) -> bytes:
-    """The text that the verb prints for `words`, which contain --json; each line of its stderr is reported meanwhile.
+    """The text that the verb prints for `words`, which contain --json; each line of its stderr is reported at once.
 
     The verb runs in a process of its own, so that a bad file cannot end the server. If the call is cancelled, the verb
     is interrupted, as by Ctrl-C.

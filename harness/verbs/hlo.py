@@ -31,7 +31,7 @@ class Hlo(Verb):
             "jaxpr and StableHLO are shown too (default: the module of kernel.py as it stands)",
         )
         parser.option("--module NAME", "the module of a capture (default: the module that took most time)")
-        parser.option("--op NAME", "explain this operation alone")
+        parser.option("--op NAME", "explain only this operation")
         parser.option("--steps N", "how many times the HLO in quotes runs (1)", type=at_least(1), default=1)
         add_function_arguments(parser)
         parser.option("--mesh A=N,B=M", "axes of the mesh over which the module or the function is split")

@@ -17,7 +17,9 @@ class New(Verb):
     hints_name_contest = False
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("folder", type=Path, help="a new folder; it becomes a git repository if it lies in none")
+        parser.add_argument(
+            "folder", type=Path, help="a new folder; it becomes a git repository if it is not inside one"
+        )
         parser.add_argument(
             "--like",
             default="attention",

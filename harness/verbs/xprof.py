@@ -41,7 +41,7 @@ class XprofDocument:
 
 
 def _no_arguments(parser: Parser) -> None:
-    """Adds no arguments: the subcommand takes places and --json alone."""
+    """Adds no arguments: the subcommand takes only places and --json."""
 
 
 @dataclass(frozen=True, slots=True)

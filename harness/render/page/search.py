@@ -17,10 +17,11 @@ Settings = tuple[tuple[str, str], ...]
 class Searched:
     """A search and its result.
 
-    `best` is the judged setting, None if nothing was judged, and `came` its result in words. `possible` is the number
-    of settings that could be tried; `possible_words` says what was counted. `deviations` is the number of the
-    simulator's standard deviations by which the best must be faster, None if the times are not simulated. `level` is a
-    time with which the trials are compared, and the name of that time; `also` is a remark on one of the settings.
+    - `best`: the judged setting, None if nothing was judged; `came`: its result in words.
+    - `possible`: the number of settings that could be tried; `possible_words` says what was counted.
+    - `deviations`: by how many of the simulator's standard deviations the best must be faster, None if the times are
+      not simulated.
+    - `level`: a time with which the trials are compared, and its name; `also`: a remark on one of the settings.
     """
 
     sweep: Sweep

@@ -1,4 +1,4 @@
-"""The work of `champions`: every champion checked, the page, and one commit that holds notes and page alone."""
+"""The work of `champions`: every champion checked, the page, and one commit with only the notes and the page."""
 
 from argparse import Namespace
 from collections.abc import Iterator

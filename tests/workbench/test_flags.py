@@ -553,7 +553,7 @@ def test_a_capture_says_that_it_records_no_flags(tmp_path: Path, capsys: pytest.
     code, tables = run(capsys, str(one_device_run(tmp_path)))
     assert code == 0
     assert tables["findings"]["rows"] == []
-    assert any("records no flags" in note for note in tables["findings"]["notes"])
+    assert any("contains no flags" in note for note in tables["findings"]["notes"])
 
 
 def test_flags_and_the_python_tracer_in_a_capture_are_found() -> None:

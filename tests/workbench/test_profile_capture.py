@@ -114,7 +114,7 @@ def test_captures_come_through_jaxs_server_and_snapshots_of_a_cpu_are_said_to_be
         (place,) = [place for place in places.runs(contest / "profile_data") if place.name not in before]
         (device,) = reading.read(place.paths).devices
         assert device.executions
-        with pytest.raises(RatchetError, match="a CPU's does not") as caught:
+        with pytest.raises(RatchetError, match="only a TPU's profiler") as caught:
             next(snapshots(served, 1, 0.01, lambda number: f"snapshot-{number}"))
         assert caught.value.kind == "no-snapshot"
     assert not (contest / "profile_data" / "plugins" / "profile" / "snapshot-0").exists()

@@ -281,7 +281,7 @@ def copies_one_by_one(seen: Observed) -> RuleCase | None:
 
 @rule("wide statistics", "scratch", LEVERS, "use compact or differently shaped scratch")
 def wide_statistics(seen: Observed) -> RuleCase | None:
-    """Row statistics that are kept once for every lane, while stores fill the schedule."""
+    """Row statistics with a copy for every lane, in a kernel whose stores fill the schedule."""
     if not seen.is_attention or not seen.call or seen.slots("VSTORE") < _NOTABLE_BANDWIDTH:
         return None
     rows = seen.inputs[0].block_shape[-2]

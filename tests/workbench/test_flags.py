@@ -479,7 +479,7 @@ def planted() -> tuple[Settings, Known]:
         ("wrong-variable", "--xla_tpu_overlap_compute_collective_tc=true", "Move it to LIBTPU_INIT_ARGS"),
         ("bad-value", "--xla_tpu_scoped_vmem_limit_kib=many", "Write a value of the flag's type"),
         ("bad-value", "--xla_cpu_enable_fast_math=perhaps", "Write a value of the flag's type"),
-        ("unknown-variable", "JAX_PLATFROMS=tpu", "Check its name"),
+        ("unknown-variable", "JAX_PLATFROMS=tpu", "Check the name"),
     ],
 )
 def test_the_libraries_themselves_say_what_they_do_not_know(

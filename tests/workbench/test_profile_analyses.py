@@ -296,7 +296,7 @@ def test_overlap_exposed_time_and_bus_bandwidth(four: Capture, one_device: Captu
     assert collectives.column("bus_bytes_per_second") == pytest.approx(bus)
     assert collectives.column("link_fraction") == pytest.approx((bus[0] / 100e9, bus[1] / 100e9))
     assert any("How to Scale Your Model" in note for note in collectives.notes)
-    assert all("no data moved between devices" in table.why_empty for table in overlap(one_device))
+    assert all("XLA moved no data between devices" in table.why_empty for table in overlap(one_device))
 
 
 # --- two captures ------------------------------------------------------------------------------

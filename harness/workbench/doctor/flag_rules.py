@@ -50,7 +50,7 @@ SYMPTOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "nothing-overlaps": ((_BASE,),),
     "moe-communication": (_DATA_PARALLEL_OVERLAP,),
 }
-_UNSET = "leave it out of runs that are timed"
+_UNSET = "leave it out of timed runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ _HARMS = (
         "JAX_DEFAULT_MATMUL_PRECISION",
         "a float32 matrix product takes three or six passes in bfloat16",
         _SECTION_8,
-        "leave it at its default, with bfloat16 operands and float32 accumulation",
+        "leave the precision at its default, with bfloat16 operands and float32 accumulation",
         ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "F32_F32_F32", "BF16_BF16_F32_X6"),
     ),
     Harm("XLA_PYTHON_CLIENT_ALLOCATOR", "each array is allocated by the driver", _JAX_MEMORY, when=("platform",)),
@@ -118,7 +118,7 @@ _HARMS = (
         "XLA_PYTHON_CLIENT_PREALLOCATE",
         "memory is allocated while the program runs, not at its start (GPU only)",
         _JAX_MEMORY,
-        "time after enough warm-up calls, or leave it out",
+        "measure after enough warm-up calls, or leave the variable out",
         ("false", "0"),
     ),
     Harm(
@@ -187,10 +187,12 @@ _KINDS = {
     "no-tpu": _Kind("no effect", _JAX, "Name the TPU in JAX_PLATFORMS, or leave the flags out"),
     "overwritten": _Kind("no effect", "an assignment replaces the old value"),
     "no-dashes": _Kind("no effect"),
-    "too-late": _Kind("no effect", _JAX, "Set it before JAX is imported, or in the shell that starts the program"),
+    "too-late": _Kind(
+        "no effect", _JAX, "Set the variable before JAX is imported, or in the shell that starts the program"
+    ),
     "putenv": _Kind("no effect", _JAX),
     "unknown-variable": _Kind(
-        "no effect", "asked the installed JAX", "Check its name: each option jax_name is read from JAX_NAME"
+        "no effect", "asked the installed JAX", "Check the name: each option jax_name is read from JAX_NAME"
     ),
     "cache-off": _Kind("no effect", _JAX, "Keep one of the two"),
     "no-cache": _Kind("no effect", _JAX, "Set JAX_COMPILATION_CACHE_DIR"),
@@ -244,7 +246,7 @@ def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
         elif near:
             remedy = f"Did you mean {near}? Otherwise leave the flag out"
         else:
-            remedy = "Leave it out: the library has no similar name"
+            remedy = "Leave the flag out: the library has no similar name"
         yield _finding("unknown-flag", setting, f"{answers.library} does not know {setting.name}", remedy, source)
 
 

@@ -31,7 +31,7 @@ _BY_NAME = {
         "a traced value is used outside its function: the function stored it in a global, a list or an object",
         "return the value from the function instead of storing it",
     ),
-    "KeyReuseError": ("a random key is used twice", "split it first: key, subkey = jax.random.split(key)"),
+    "KeyReuseError": ("a random key is used twice", "split the key first: key, subkey = jax.random.split(key)"),
 }
 _BY_WORDS = {
     "Non-hashable static arguments": (

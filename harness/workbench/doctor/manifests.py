@@ -37,12 +37,12 @@ class Entry:
 
 
 def is_manifest(text: str) -> bool:
-    """True if a text looks like a manifest."""
+    """True if a text contains a key of a manifest, such as `kind:` or `env:`."""
     return bool(_IS_MANIFEST.search(text))
 
 
 def entries(text: str) -> Iterator[Entry]:
-    """The variables that the manifest gives containers, in order."""
+    """The variables that the manifest sets in containers, in order."""
     lines = text.splitlines()
     container = 0
     for number, line in enumerate(lines):

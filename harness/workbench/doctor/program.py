@@ -31,8 +31,8 @@ _OUTSIDE = "an operation outside any jit"
 # A call with fewer operations outside jit needs them only to make inputs or read results.
 _OPERATIONS_ALONE = 5
 _NAMED = 4
-# Shorter waits are noise: of the clock and the profiler, and on a CPU of the scheduler, because XLA shares its cores
-# with other processes (on a busy machine time slices took 10 ms).
+# Shorter waits are noise of the clock and the profiler. On a CPU the scheduler adds noise, because XLA shares the cores
+# with other processes (time slices took 10 ms on a busy machine).
 _NOTABLE_SECONDS, _NOTABLE_ON_A_CPU = 1e-3, 50e-3
 # Smaller products take under a microsecond on any TPU. A product with less than a tenth of all FLOPs is not worth
 # changing.
@@ -52,9 +52,9 @@ _REMEDIES = {
     "narrow-loss": "Cast logits to float32 before the softmax and the loss; products and activations may stay narrow",
     "channels-first": "Keep images as [batch, height, width, channels] (NHWC): then channels fill the 128 lanes; "
     "otherwise XLA transposes",
-    "small-products": "Combine them into one: jax.vmap, an einsum with a batch dimension, or weights side by side",
+    "small-products": "Combine the products: jax.vmap, an einsum with a batch dimension, or weights side by side",
     "no-cache": "Set JAX_COMPILATION_CACHE_DIR (not in runs whose dumps are read), or compile ahead of time",
-    "debugging": "Turn it off where time matters",
+    "debugging": "Turn the setting off where time matters",
     "no-platform": "Set JAX_PLATFORMS=tpu (or cuda)",
     "outside-jit": "Put the whole function under jax.jit, loops of operations into jax.lax.fori_loop or scan",
     "compilation": "Set JAX_COMPILATION_CACHE_DIR, compile ahead of time (jax.jit(f).lower(...).compile()), use "
@@ -138,7 +138,7 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
 
 
 def _chip(run: ProgramRun) -> Chip | None:
-    """The chip whose link to the host the transfers cross; None for a CPU and for an unknown chip."""
+    """The chip of the run, which has the link to the host; None for a CPU and for an unknown chip."""
     return None if run.platform == "cpu" else chip_of_device(run.device_kind)
 
 
@@ -193,7 +193,7 @@ def _compilation_table(run: ProgramRun, subject: str, origin: Origin) -> Table:
 
 
 def _finding(rule: str, subject: str, place: str, observation: str, remedy: str = "") -> DoctorFinding:
-    """A finding of `rule`; `remedy` is for the rules whose remedy depends on the case."""
+    """A finding of `rule`; `remedy` is needed if the rule has no fixed remedy."""
     return DoctorFinding(
         severity="missing" if rule in _MISSING else "harmful",
         rule=rule,
@@ -296,7 +296,7 @@ def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _channels_first(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Convolutions whose channels are not last."""
+    """Convolutions with a layout in which the channels are not last."""
     for module in run.modules:
         first = {order: count for order, count in module.convolutions.items() if not order.endswith("f")}
         if count := sum(first.values()):
@@ -305,7 +305,7 @@ def _channels_first(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _many_small(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Many products of one size, each of which takes less than a microsecond."""
+    """Many products of the same size that take less than a microsecond each."""
     for dots in run.dots:
         each = dots.flops / dots.count / max(1, dots.batch) if dots.count else 0.0
         if dots.batch == 1 and dots.count >= _MANY_PRODUCTS and 0 < each < _NOTABLE_FLOPS:

@@ -29,7 +29,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class _Unread(Exception):
-    """Raised for an expression whose value is unknown without running the program."""
+    """Raised for an expression if its value cannot be known without running the program."""
 
 
 def assignment(name: str, value: str, place: str) -> Setting:

@@ -47,7 +47,8 @@ def of_environment(variables: Mapping[str, str]) -> Settings:
 def of_script(text: str, subject: str) -> Settings:
     """The settings in a launch script.
 
-    A notebook, and a text that looks like Python and parses as Python, is read as Python; any other text as shell.
+    Notebooks are read as Python. Other texts are read as Python if they have statements of Python and parse, else as
+    shell.
     """
     reader = Reader(subject)
     notebook = _notebook_program(text)

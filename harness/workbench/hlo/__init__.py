@@ -1,1 +1,1 @@
-"""HLO explained: copies, collectives, sharding, work, and the time that a chip would need for it."""
+"""Explanations of HLO: copies, collectives, sharding, work, and the time that a chip would need for the work."""

@@ -112,7 +112,7 @@ def _copy(graph: Graph, instruction: Instruction, moving: Instruction, runs: int
     producer = producer_of(graph, instruction)
     consumers = consumers_of(graph, instruction)
     cause, remedy = _cause_and_remedy(graph, kind, producer, consumers, instruction)
-    # A copy counts on both sides, each with the size that the tiles on that side give it.
+    # Both sides of a copy count: the bytes read, and the bytes written, each padded to its own tiles.
     padded = [array.padded_bytes for array in (before, after) if array is not None]
     sizes = [size for size in padded if size is not None]
     return Copy(
@@ -201,7 +201,7 @@ def _cause_and_remedy(
     is_result = is_in_entry and any(consumer.is_root for consumer in (*consumers, instruction))
     in_loop = "while" in opcodes or not is_in_entry
     is_running = graph.module.is_pasted and _is_running_value(instruction)
-    # The first rule of a kind whose condition holds gives cause and remedy.
+    # Rules by kind of copy; the first rule with a true condition determines cause and remedy.
     rules = {
         "scalar": ((True, "a loop counter or similar: too small to matter", ""),),
         "prefetch": (

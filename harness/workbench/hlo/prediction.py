@@ -189,9 +189,9 @@ class MatmulShape:
 def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], devices: int) -> MatmulShape:
     """The work of a matmul on `devices` devices, split by the axes in its operands, or evenly without axes.
 
-    FLOPs are 2 times the product of all different dimensions. Without axes, each device has its share of the FLOPs and
-    of all bytes, which is a lower bound, because no value is read by two devices. With axes, each device reads its
-    parts of the operands. Raises UsageError `bad-shape`, `bad-einsum`, `unknown-axis`.
+    FLOPs are 2 times the product of all different dimensions. Without axes, each device has an equal share of the FLOPs
+    and of all bytes; these bytes are a lower bound, because no value is read by two devices. With axes, each device
+    reads its parts of the operands. Raises UsageError `bad-shape`, `bad-einsum`, `unknown-axis`.
     """
     letters = _letters(left, right, einsum)
     sizes: dict[str, int] = {}

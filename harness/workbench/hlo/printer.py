@@ -14,7 +14,7 @@ def main() -> int:
     """Exit code 0 after printing the module; 1 after printing XLA's error, if XLA cannot read the module."""
     data = reading_limits.read_stream(sys.stdin.buffer, "the module")
     reading_limits.confine(len(data))
-    # The import takes half a second, so it comes after the checks of the input.
+    # The import takes half a second, so the input is checked first.
     from jaxlib import _hlo
 
     try:

@@ -145,7 +145,7 @@ def true_shape_table(shapes: Sequence[TrueShape], mesh: Mesh | None) -> Table:
     if mesh is not None and not mesh.is_named:
         names = ",".join(f"NAME={size}" for _, size in mesh.axes)
         notes.append(
-            f"The module names no axes. The mesh {mesh}, with the last axis varying fastest, is guessed from its "
+            f"The module names no axes. The mesh {mesh}, with the last axis varying fastest, is guessed from "
             f"shardings and groups. To name the axes, use --mesh {names}."
         )
     return table_of("true_shapes", title, "static", _TRUE_SHAPES, shapes, notes, why)

@@ -21,8 +21,8 @@ _RESULT = re.compile(r"%?\S+ = (\w+\[[\d,]*\](?:\{[^}]*\})?) ")
 _FUSION_KIND = re.compile(r"kind=k(\w+)")
 _FUSIONS = {"Loop": "loop fusion", "Input": "input fusion", "Output": "output fusion", "Custom": "custom fusion"}
 _COLLECTIVE = r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast"
-# Names of collectives: XLA's (`all-gather-start.3`), JAX's (`all_to_all.9`), and those of the halves of a continuation
-# fusion (`async-collective-done`, libtpu 0.0.50).
+# Names of collectives: XLA's (`all-gather-start.3`), JAX's (`all_to_all.9`), and libtpu's for the halves of a
+# continuation fusion (`async-collective-done`, libtpu 0.0.50).
 _COLLECTIVE_NAME = re.compile(rf"^({_COLLECTIVE}|async-collective)\b|^({_COLLECTIVE.replace('-', '_')})\b")
 _HOST_MEMORY = "S(5)"
 # In captures of a CPU, these opcodes are the categories of operations that XProf calls `non-fusion elementwise`.
@@ -169,7 +169,7 @@ def grouped_matmul(operation: Operation) -> str | None:
 
 
 def is_exponential(operation: Operation) -> bool:
-    """True for an exponential, and for a fusion whose tf_op is one."""
+    """True for an exponential, and for a fusion with an exponential as its tf_op."""
     return category(operation).startswith("exponential") or bool(_EXPONENTIAL.search(operation.framework_name))
 
 

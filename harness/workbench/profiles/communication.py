@@ -88,13 +88,13 @@ def collectives_table(database: Database) -> Iterator[Row]:
 
 
 def _reading(fraction: str) -> str:
-    """SQL for a reading in words: how near the bandwidth `fraction` comes to that of one axis."""
+    """SQL for a reading in words, from the `fraction` of one axis' bandwidth that a collective reaches."""
     return f"""case when {fraction} is null then 'unknown' when {fraction} > $axes then 'too fast: check the array'
         when {fraction} > 1 then 'uses several axes' when {fraction} >= {_NEAR} then 'near the link'
         when {fraction} >= {_HALF} then 'look' else 'far below' end"""
 
 
-_NONE = "no operation of the capture is a collective, so no data moved between devices"
+_NONE = "no operation of the capture is a collective, so XLA moved no data between devices"
 _EXPOSED = Analysis(
     name="communication",
     title="Exposed communication",

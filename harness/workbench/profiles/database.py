@@ -27,7 +27,7 @@ _QUEUED_SECONDS = 2e-6
 _MASKED: Any = np.ma
 # The category of an operation if the simulator had only its name.
 _UNKNOWN = "unknown"
-# DuckDB's own memory, in addition to that of the records; a capture of a million events takes 60 MB of it.
+# Limit of DuckDB's memory, which does not include the records; a capture of a million events needs 60 MB.
 _MEMORY = "512MiB"
 _LITERAL = re.compile(r"'[^']*'|--.*")
 _COLUMN = re.compile(r"^ *(\w+) (\w+)(\*?) +(.*)$", re.MULTILINE)
@@ -468,7 +468,7 @@ def _operation(number: int, operation: Operation) -> Row:
 
 
 def _objects(column: Sequence[Any]) -> Values:
-    """A column whose cells may be None."""
+    """A column in which cells may be None."""
     values = np.empty(len(column), object)
     values[:] = column
     return values

@@ -20,7 +20,7 @@ from harness.workbench.profiles.timeline import IMBALANCE, SHORT
 
 # A finding that costs less than this share of the time is left out.
 _WORTH = 0.001
-# If a finding costs more than this share of the time, a note says that no other finding matters.
+# If a finding costs more than this share of the time, a note says to fix it before all others.
 _ALL_THAT_COUNTS = 0.5
 
 

@@ -67,8 +67,8 @@ class DeviceClock:
     def span(self, event: Event) -> tuple[int, int]:
         """Start and length of any other event of the device, such as the run of a module.
 
-        An event with only the adjusted time is placed by the operations next to it. Raises OverflowError for times
-        that do not fit into 64 bits.
+        If an event has only the adjusted time, its place follows from the operations next to it. Raises OverflowError
+        for times that do not fit into 64 bits.
         """
         device_span = device_span_of(event.stats)
         if device_span is not None and self._laid_ps is not None:

@@ -9,7 +9,7 @@ from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.classes import CLASSES, FRAMEWORK_CATEGORIES
 from harness.workbench.profiles.database import Database, Row, made_on_demand
 
-# Protocol, section 6: if data formatting takes more than this share of a step, the sharding deserves a look.
+# Protocol, section 6: if data formatting takes more than this share of a step, check the sharding.
 FORMATTING_LIMIT = 0.05
 # Protocol, section 3, item 5: if exp takes more than this share, the vector unit binds.
 _EXPONENTIAL_LIMIT = 0.10

@@ -50,7 +50,7 @@ def why_nothing_ran(capture: Capture) -> str:
 
 
 def comparable(a: Capture, b: Capture) -> str:
-    """The reason why two captures have nothing to compare (nothing ran in one of them), or "".
+    """The reason why two captures cannot be compared, because nothing ran in at least one of them; else "".
 
     Raises RatchetError `not-comparable` if their origins differ: measured, measured on a CPU, or simulated.
     """

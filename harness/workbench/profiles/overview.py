@@ -158,7 +158,7 @@ def _tool_tables(capture: Capture, tool: str) -> tuple[tuple[DataTable, ...], st
 def _excess(capture: Capture, row: Mapping[str, Value]) -> float:
     """The factor by which XProf's time of a core exceeds the devices' time; 1.0 if it does not.
 
-    xprof 2.24 adds the time at which a line begins to the last event's end, but not to the first event's start.
+    In xprof 2.24, a line's start time is added to the end of the last event, but not to the start of the first.
     """
     ((span,),) = database_of(capture).rows(_SPAN)
     answer = number(row, "total_time_per_core", MICROSECOND)

@@ -71,7 +71,7 @@ Source: TypeAlias = Path | Remote
 
 
 def source(text: str) -> Source:
-    """The source whose `str` is `text`."""
+    """The source that `str` turns into `text`."""
     if not text.startswith(("http://", "https://")):
         return Path(text)
     server, _, query = text.partition(f"{ROUTE}/data?")
@@ -105,7 +105,7 @@ def runs(server: str, **where: str) -> list[str]:
 
 
 def hosts(server: str, run: str, folder: str = "") -> tuple[Remote, ...]:
-    """The hosts of a run. Raises RatchetError `no-profile` if it has none."""
+    """The hosts of a run. Raises RatchetError `no-profile` if the run has no hosts."""
     where = {"run": run, "tag": "trace_viewer", **({"session_path": folder} if folder else {})}
     listed = decode(_fetch(server, "hosts", where), server, list[dict[str, str]])
     if not listed:

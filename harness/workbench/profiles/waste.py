@@ -16,8 +16,8 @@ from harness.workbench.profiles.hotspots import CHAINS
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
 from harness.workbench.profiles.timeline import HOST_FACTS
 
-# Kinds of waste by category, for operations whose HLO is not in the capture; XProf has one category for copies and
-# transposes.
+# Kinds of waste by XProf's category, for operations without HLO in the capture. On a TPU, copies and transposes have
+# the same category.
 _BY_CATEGORY = {
     "copy": "copy",
     "transpose": "transpose",

@@ -29,7 +29,7 @@ def _json(value: object) -> bytes:
 
 
 def label(what: str, where: Where, name: str, index: int | None = None) -> Iterator[dict[str, object]]:
-    """The events that name a process or thread (`what`), and set its position among the others if `index` is given."""
+    """The events that name a process or thread (`what`) and, if `index` is given, set its position in the viewer."""
     yield {"ph": "M", "name": f"{what}_name", **where, "args": {"name": name}}
     if index is not None:
         yield {"ph": "M", "name": f"{what}_sort_index", **where, "args": {"sort_index": index}}

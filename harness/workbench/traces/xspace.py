@@ -27,8 +27,8 @@ Stats = Mapping[str, int | float | str]
 def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
     """The XSpace: a plane `/device:TPU:n` for every core or chip, with its ops as XProf expects them, and other rows.
 
-    XProf shows only planes named like a device, so the word `simulated` cannot be in a plane's name. It is in the
-    module's name (`title`), in the device type and in the names of the other rows. An op without HLO text gets its own
+    XProf shows only planes named like a device, so the word `simulated` cannot be in a plane's name. Instead, it is in
+    the module's name (`title`), in the device type and in names of other rows. An op without HLO text gets its own
     name. Statistics of the module's run give the core's cycles by cause. Peaks are those of one core. Offsets and
     durations are whole picoseconds.
     """

@@ -333,7 +333,7 @@ def overwritten_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Words among flags that do not begin with a dash.
 
-    The libraries ignore such words. But if XLA_FLAGS begins with such a word, jaxlib takes it for a file name.
+    The libraries ignore such words. But jaxlib takes an XLA_FLAGS that begins with such a word for a file name.
     """
     before: dict[tuple[str, int], Setting] = {}
     for setting in subject.settings.settings:

@@ -18,10 +18,22 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from jaxlib import xla_client
+
+from harness.sandbox import environment
 
 # Drawn examples are the same in every run, and no example fails because the machine is busy.
 settings.register_profile("ratchet", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ratchet")
+
+# In the processes of the judge, XLA rounds a product and the sum that it is added to one after the other. Tests call
+# parts of the judge in their own process, whose XLA reads its flags once. Commands that tests start do not get them.
+_FLAGS = os.environ.pop("XLA_FLAGS", None)
+os.environ["XLA_FLAGS"] = environment.ROUND_TWICE
+xla_client.CompileOptions()
+del os.environ["XLA_FLAGS"]
+if _FLAGS is not None:
+    os.environ["XLA_FLAGS"] = _FLAGS
 
 # Tests run two at a time: threads of a numerical library that wait for each other would take most of the time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -121,12 +121,11 @@ class AttackedKernel:
 
     def _start(self, name: Literal["candidate", "checker"]) -> Child:
         plan = self._plan
-        is_over_mesh = name == "checker" and plan.chip.mesh
         return self.children.start(
             name,
             MODULES[name],
             plan.directory_of(name),
-            environments.checking(0, plan.chip.devices) if is_over_mesh else environments.on_cpu(),
+            environments.checking(0, plan.chip.devices) if name == "checker" else environments.interpreting(),
             confinement=reach(
                 name, problem=plan.pickled_problem, work=plan.work, profiles=plan.request.profile_data, on_device=False
             ),

@@ -29,6 +29,9 @@ _PASSES_OF_SEVERAL = f"({_PASSES}|post-delay-converter)"
 # fusions may have several outputs, there are fewer fusions, and compiling takes half the time. Results may differ in
 # the last place, as they do from one version of XLA to the next. jaxlib 0.10.2 and 0.12.0 know these options.
 _FEWER_FUSIONS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion,xla_cpu_disable_loop_unrolling"
+# With later instructions, XLA computes a product and the sum that it is added to in one step, which rounds once. The
+# chip's vector unit has no such instruction: it rounds twice. jaxlib 0.10.2 and 0.12.0 know this option.
+ROUND_TWICE = "--xla_cpu_max_isa=AVX"
 # When several devices ran side by side on a loaded machine, matrix products by YNNPACK failed twice with `unsupported
 # parameter`. jaxlib 0.10.2 and 0.12.0 know this option.
 _NO_YNNPACK = "--xla_cpu_experimental_ynn_fusion_type="
@@ -168,7 +171,7 @@ def on_cpu() -> dict[str, str]:
 
 def interpreting() -> dict[str, str]:
     """The environment of the child that interprets kernel.py: fewer fusions, because most end at a callback anyway."""
-    return {**on_cpu(), "XLA_FLAGS": _FEWER_FUSIONS}
+    return {**on_cpu(), "XLA_FLAGS": f"{ROUND_TWICE} {_FEWER_FUSIONS}"}
 
 
 # Interpreted chips wait for each other in threads that XLA counts as busy.
@@ -183,10 +186,10 @@ def checking(operations: int, devices: int = 1) -> dict[str, str]:
     devices, the child interprets programs over a mesh; its chips wait for each other in threads.
     """
     if devices > 1:
-        several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS} {_NO_YNNPACK}"
+        several = f"--xla_force_host_platform_device_count={devices} {ROUND_TWICE} {_FEWER_FUSIONS} {_NO_YNNPACK}"
         return {**on_cpu(), "XLA_FLAGS": several, "PJRT_NPROC": str(_THREADS_OF_A_DEVICE * devices)}
-    flags = {"XLA_FLAGS": _FEWER_FUSIONS} if operations >= _MANY_OPERATIONS else {}
-    return {**on_cpu(), **flags, "PJRT_NPROC": str(max(1, cores() // 2))}
+    flags = f"{ROUND_TWICE} {_FEWER_FUSIONS}" if operations >= _MANY_OPERATIONS else ROUND_TWICE
+    return {**on_cpu(), "XLA_FLAGS": flags, "PJRT_NPROC": str(max(1, cores() // 2))}
 
 
 def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:

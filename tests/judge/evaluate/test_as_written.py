@@ -1,8 +1,13 @@
 """Arithmetic on the CPU as a program states it, where XLA's simplifier would compute something else."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
+from loop_fixtures import PROJECT
 
 from harness.judge.evaluate.interpret import as_written
 from harness.sandbox.messages import Rejected
@@ -17,6 +22,10 @@ def test_the_simplifier_of_xla_rewrites_what_is_compiled_as_written() -> None:
         "log(exp(x))",
         "exp(x) exp(-x)",
     ]
+    flags = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": PROJECT}
+    program = "from harness.judge.evaluate.interpret.as_written import *; print(rewritten_arithmetic(jit_as_written))"
+    command = [sys.executable, "-c", program]
+    assert subprocess.check_output(command, env=flags, text=True) == "['x x - 2 x x / 2']\n"
     assert as_written.rewritten_arithmetic(as_written.jit_as_written) == []
 
 

@@ -264,3 +264,23 @@ def test_narrow_numbers_are_packed_into_words_and_come_out_again(checked: bool) 
             pltpu.unpack_elementwise, index=place, packed_dtype=jnp.bfloat16, unpacked_dtype=jnp.float32
         )
         np.testing.assert_array_equal(on("v6e", unpack, both.astype(np.uint32), checked=checked), rounded(values))
+
+
+def test_powers_of_two_of_float32_are_right_to_the_last_places() -> None:
+    x = np.concatenate([X.ravel() * 40, [0.0, -0.0, 127.5, 128.0, -126.0, -200.0, 1e9, -1e9, np.inf, -np.inf, np.nan]])
+    x = np.pad(x, (0, -len(x) % 128)).astype(np.float32).reshape(-1, 128)
+    got = on("v5e", jnp.exp2, x)
+    with np.errstate(all="ignore"):
+        right = np.exp2(x.astype(np.float64))
+    right = np.where(right < 2.0**-126, 0, np.where(right >= 2.0**128, np.inf, right))
+    np.testing.assert_allclose(np.where(got < 2.0**-126, 0, got), right, rtol=4e-7)
+
+
+def test_log1p_of_float32_rounds_the_sum_as_the_compiler_does() -> None:
+    x = np.array([[1e-4, 4.4e-4, 4.5e-4, 1e-3, 0.5, 3.0, -0.5, -4e-4] * 16], np.float32)
+    got = on("v5e", jnp.log1p, x)
+    wide = x.astype(np.float64)
+    summed = np.log((x + np.float32(1)).astype(np.float64))
+    stated = np.where(np.abs(wide) < 0.0004427343, (1 - wide / 2) * wide, summed)
+    np.testing.assert_allclose(got, stated, rtol=1e-6)
+    assert np.abs(got / np.log1p(wide) - 1).max() > 3e-5

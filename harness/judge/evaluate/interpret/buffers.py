@@ -23,13 +23,11 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memor
 from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 from numpy.typing import NDArray
 
-from harness.judge.evaluate.interpret.left_memory import IN_HBM, is_unwritten
+from harness.judge.evaluate.interpret.left_memory import IN_HBM, anything, is_unwritten
 from harness.judge.evaluate.interpret.replaced import replaced, unknown_version
 
 # The methods of JAX's memory class through which all accesses go.
 _METHODS = ("get_buffer_content", "store_buffer_content", "swap_buffer_content")
-# The bytes of the largest integers that a chip computes with.
-_LARGEST_INTEGER = 4
 # The functions that call these methods, each with the parameter that names the input or output whose block is copied.
 _FUNCTIONS = {"get": "input_name", "store": "output_name"}
 
@@ -174,24 +172,7 @@ def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
         content = buffers.buffers[key].content
         may_be_input = key[0] in (*IN_HBM, "smem") and not jnp.issubdtype(content.dtype, jnp.floating)
         if content.shape == written.shape and not may_be_input and not written.all():
-            content[~written] = _anything(content[~written], random)
-
-
-def _anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-    """Zeros, ones and other numbers at random, a third each, in the shape and dtype of `like`.
-
-    Returns `like` itself for dtypes that are neither floats, integers of at most 32 bits nor booleans.
-    """
-    turn = random.integers(3, size=like.shape)
-    others: NDArray[Any]
-    if jnp.issubdtype(like.dtype, jnp.floating):
-        others = random.standard_normal(like.shape) * 2.0 ** random.integers(-8, 9)
-    elif jnp.issubdtype(like.dtype, jnp.integer) and like.dtype.itemsize <= _LARGEST_INTEGER:
-        limits = jnp.iinfo(like.dtype)
-        others = random.integers(int(limits.min), int(limits.max), size=like.shape, endpoint=True, dtype=np.int64)
-    else:
-        return (turn > 0) if like.dtype == np.bool_ else like
-    return np.where(turn == 0, others, turn - 1).astype(like.dtype)
+            content[~written] = anything(content[~written], random)
 
 
 def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, result: Any) -> Any:

@@ -43,6 +43,8 @@ _FEWEST_PACKED = 8
 # A register of bfloat16.
 _TILE_ROWS, _LANES = 16, 128
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
+# From this number on, the compiler's log1p adds 1 (libtpu 0.0.42.1; read off its schedules of v5e and v6e).
+_SERIES_BELOW = 0.0004427343
 SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
 # The models of these operations consist of operations that are then replaced by their own models. Operations in all
 # other models are not replaced.
@@ -110,6 +112,10 @@ def _is_rounded(equation: Equation, out: Any) -> bool:
     if equation.primitive.name not in _ROUNDED or isinstance(out, core.DropVar):
         return False
     return _is_bfloat16(out) or _is_to_eight_bits(equation)
+
+
+def _is_float32(var: Any) -> bool:
+    return bool(var.aval.dtype == np.float32)
 
 
 def _is_bfloat16(var: Any) -> bool:
@@ -197,8 +203,38 @@ def _exp(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _exp2(equation: Equation, _: Chip) -> Model | None:
-    """XLA on a CPU first multiplies by ln 2 in bfloat16 (11 % off at 2^-28); all chips compute the power directly."""
-    return (lambda x: _power_of_two(_wide(x))) if _is_bfloat16(equation.invars[0]) else None
+    """All chips compute the power directly. XLA on a CPU rounds x ln 2 first: in bfloat16, 11 % off at 2^-28."""
+    if _is_bfloat16(equation.invars[0]):
+        return lambda x: _power_of_two(_wide(x))
+    return _exact_power_of_two if _is_float32(equation.invars[0]) else None
+
+
+def _exact_power_of_two(exponent: Any) -> Any:
+    """2^exponent in float32: the exponential of the fraction, times the power of the whole part in two factors."""
+    # Beyond these powers, all results are 0 or infinity.
+    nearest = lax.round(exponent, lax.RoundingMethod.TO_NEAREST_EVEN)
+    whole = lax.clamp(np.float32(-250), nearest, np.float32(250))
+    fraction = lax.sub(exponent, whole)
+    part = lax.exp_p.bind(lax.mul(fraction, lax.full_like(fraction, _LN_2)), accuracy=None)
+    power = lax.convert_element_type(whole, np.int32)
+    half = lax.shift_right_arithmetic(power, lax.full_like(power, 1))
+    for each in (half, lax.sub(power, half)):
+        bits = lax.shift_left(lax.add(each, lax.full_like(each, 127)), lax.full_like(each, 23))
+        part = lax.mul(part, lax.bitcast_convert_type(bits, np.float32))
+    return part
+
+
+def _log1p(equation: Equation, _: Chip) -> Model | None:
+    """Near 0 two terms of the series; elsewhere log(1 + x), whose sum is rounded: 1.3e-4 off at 4.5e-4."""
+    if not _is_float32(equation.invars[0]):
+        return None
+
+    def model(x: Any) -> Any:
+        series = lax.mul(lax.sub(lax.full_like(x, 1), lax.mul(lax.full_like(x, 0.5), x)), x)
+        logarithm = lax.log_p.bind(lax.add(x, lax.full_like(x, 1)), accuracy=None)
+        return lax.select(lax.lt(lax.abs(x), lax.full_like(x, _SERIES_BELOW)), series, logarithm)
+
+    return model
 
 
 def _power_of_two(exponent: Any) -> Any:
@@ -550,6 +586,7 @@ _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "exp2": _exp2,
     "pow": _pow,
     "log": _log,
+    "log1p": _log1p,
     "logistic": _logistic,
     "integer_pow": _integer_pow,
     "sqrt": _sqrt,

@@ -5,6 +5,7 @@ Memory that the last run did not write holds random numbers from `buffers`.
 
 import contextlib
 import threading
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,15 +21,20 @@ from harness.judge.evaluate.interpret.replaced import parameters, replaced, unkn
 # and the interpreter's key for the buffer. The interpreter numbers buffers from the same number in every call.
 Left = dict[tuple[int, Any], NDArray[Any]]
 IN_HBM = ("any", "hbm")
+# The fewest elements by which an array that nobody wrote differs from an input whose integers all equal the filler.
+_MANY = 128
+# The bytes of the largest integers that a chip computes with.
+_LARGEST_INTEGER = 4
 
 
 @contextlib.contextmanager
-def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> Iterator[None]:
+def memory_left(left: Left, *, is_found: bool, number: float | None = None, seed: int = 0) -> Iterator[None]:
     """A context for one run of an interpreted program; afterwards `left` holds the values that the run left in memory.
 
     If `is_found`, unwritten memory begins with the contents of `left`, which the last run of the same program left. If
-    `number` is not None, floats in all other unwritten memory begin as `number`. Raises NotImplementedError if this
-    version of JAX's interpreter is unknown here.
+    `number` is not None, floats in all other unwritten memory begin as `number`. Integers of all other unwritten arrays
+    in HBM begin as numbers drawn with `seed`, because the next kernel may read what this one did not write. Raises
+    NotImplementedError if this version of JAX's interpreter is unknown here.
     """
     memory = shared_memory.SharedMemory
     allocate = memory.allocate_buffer
@@ -53,6 +59,9 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
             named["value"] = content.copy()
         elif number is not None and jnp.issubdtype(value.dtype, jnp.floating):
             named["value"] = np.full_like(value, clipped(number, value.dtype))
+        elif key[0] in IN_HBM and jnp.issubdtype(value.dtype, jnp.integer) and value.size >= _MANY:
+            random = np.random.default_rng((seed, call, zlib.crc32(repr(key).encode())))
+            named["value"] = anything(value, random)
         allocate(self, key, *arguments, **named)
         buffers[place] = self.mem[key]
 
@@ -80,3 +89,20 @@ def is_unwritten(key: Any, value: NDArray[Any]) -> bool:
         return True
     unwritten = interpret_utils.get_uninitialized_value(value.dtype, "nan")
     return bool(value.size) and bool(np.all((value == unwritten) | ((value != value) & (unwritten != unwritten))))
+
+
+def anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
+    """Zeros, ones and other numbers at random, a third each, in the shape and dtype of `like`.
+
+    Returns `like` itself for dtypes that are neither floats, integers of at most 32 bits nor booleans.
+    """
+    turn = random.integers(3, size=like.shape)
+    others: NDArray[Any]
+    if jnp.issubdtype(like.dtype, jnp.floating):
+        others = random.standard_normal(like.shape) * 2.0 ** random.integers(-8, 9)
+    elif jnp.issubdtype(like.dtype, jnp.integer) and like.dtype.itemsize <= _LARGEST_INTEGER:
+        limits = jnp.iinfo(like.dtype)
+        others = random.integers(int(limits.min), int(limits.max), size=like.shape, endpoint=True, dtype=np.int64)
+    else:
+        return (turn > 0) if like.dtype == np.bool_ else like
+    return np.where(turn == 0, others, turn - 1).astype(like.dtype)

@@ -82,7 +82,7 @@ class WatchedRun:
             with (
                 contextlib.redirect_stdout(printed),
                 interpretation.memory_filled_with(self.fill),
-                left_memory.memory_left(self.left, is_found=self.finds_left, number=self.number),
+                left_memory.memory_left(self.left, is_found=self.finds_left, number=self.number, seed=self.seed),
                 buffers.as_on_chip(comes_early=self.comes_early, seed=self.seed) as seen,
                 orders_from(self.order_seed),
                 quick_interpreter(),

@@ -224,7 +224,7 @@ SHOWN = {
             ),
             (
                 "in a step, the loops of the body issue 3.5x as many bundles",
-                "let an iteration handle more of the block or unroll the loop",
+                "let an iteration handle more of the block, or unroll the loop",
             ),
         ),
     ],

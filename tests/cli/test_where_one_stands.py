@@ -143,7 +143,7 @@ def test_an_expectation_may_begin_with_a_minus() -> None:
     ("words", "answer"),
     [
         (["results", "--since"], "expected --since N, got nothing after it: only attempts from number N on"),
-        (["results", "--grep"], "expected --grep TEXT, got nothing after it: only hypotheses with this text"),
+        (["results", "--grep"], "expected --grep TEXT, got nothing after it: only hypotheses that contain this text"),
         (["new", "mine", "--like", "rmsnrm"], "got 'rmsnrm' (did you mean rmsnorm?); TEMPLATE is one of "),
     ],
 )

@@ -51,7 +51,7 @@ def test_a_file_that_looks_like_two_is_refused(tmp_path: Path, where: str) -> No
     place = folder(tmp_path, tiles="BQ = 1\n")
     with (place / f"{where}.py").open("ab") as file:
         file.write(b"\n# ---- beside kernel.py: tiles.py ----\nBQ = 2\n")
-    with pytest.raises(RatchetError, match=f"in {where}.py"):
+    with pytest.raises(RatchetError, match=f"expected {where}.py without the line"):
         Candidate.in_folder(place)
 
 

@@ -66,5 +66,5 @@ def test_the_text_at_a_commit_is_what_a_checkout_writes(folder: Path) -> None:
 
 def test_a_line_that_only_a_text_of_several_files_has_is_refused(folder: Path) -> None:
     (folder / "tiles.py").write_bytes(b"BQ = 1\n# ---- beside kernel.py: deep.py ----\nQ = 7\n")
-    with pytest.raises(RatchetError, match=r"in tiles\.py"):
+    with pytest.raises(RatchetError, match=r"expected tiles\.py without the line"):
         Ledger.open(folder).candidate_here()

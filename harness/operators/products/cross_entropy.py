@@ -284,7 +284,7 @@ class CrossEntropy(Operator, Borrowed):
         return deviation(np.maximum(variance, 0))
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: the error of each row relative to 1 + the loss, from all losses computed in float32.
+        """`[tokens]`: the error of each row relative to 1 + the loss, by all losses, computed in float32.
 
         A sum of exponentials has no checksum.
         """

@@ -341,7 +341,7 @@ def readme(points: list[Point]) -> str:
     sealed, *_ = statistics.sealed()
     return (
         f"For {len(validation)} published times that today's simulator predicted before they were read, the error was "
-        f"{_in_words(errors('all', validation))} ({_in_short(named)}). For {sealed.rows} times predicted by an "
+        f"{_in_words(errors('all', validation))} ({_in_short(named)}). For {sealed.rows} predictions of an "
         f"earlier simulator, the error was {_in_words(sealed)} ({_in_short(_sealed_alone(validation))})."
     )
 

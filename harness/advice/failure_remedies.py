@@ -117,7 +117,7 @@ _BEYOND_THE_CHIP = (
 _BY_STAGE: dict[Stage, str] = {
     "contract": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
     "static": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
-    "correctness": "if nearly all elements are wrong, or some of nearly every row, or the root mean square error is "
+    "correctness": "if nearly all elements are wrong, or some in nearly every row, or the root mean square error is "
     "further beyond its tolerance than the worst element, look for a factor, a dtype, a rounding or a missing operand; "
     "if few rows are wrong, compare them and their columns with the block borders (a first or last block, one that is "
     "partly masked or out of bounds); if whole blocks are wrong, look for steps that write no output (an output that "

@@ -87,8 +87,8 @@ def scaffold(
 ) -> tuple[Path, ...]:
     """Writes a new contest into `directory` and returns its files; `settings` rewrite its constants.
 
-    The constants are those of prepare.py, of kernel.py, or of both under one name. Without `own_kernel`, kernel.py will
-    be replaced, so only constants of prepare.py are set.
+    A constant may be in prepare.py or kernel.py; if in both, both are set. Without `own_kernel`, kernel.py will be
+    replaced, so only constants of prepare.py are set.
 
     If anything is raised, nothing is written. Raises RatchetError `exists` if one of the files exists,
     `unknown-template` if there is no template `like`, `unknown-constant`.

@@ -17,8 +17,8 @@ class Note:
     """The time of a recorded kernel under another key (`timed`), or the outcome of checking a champion (`checked`).
 
     It is about the kernel.py with the hash `kernel_sha256`, which attempt `attempt` recorded. `after` is the last
-    attempt at that time, `when` the UTC time. `key_digest` and `checks_digest` stand for the two keys of `key`; nothing
-    was checked if `checks_digest` is empty. `checks_passed` of `checks` passed.
+    attempt at that time, `when` the UTC time. `key_digest` hashes the timing key, `checks_digest` the checks key;
+    nothing was checked if `checks_digest` is empty. `checks_passed` of `checks` passed.
 
     `failure_kind` and `reason` say why there is no time, or why a champion fails; both are empty otherwise. The figures
     are those of a Row, in its units.

@@ -1,4 +1,4 @@
-"""Pictures as PNG: progress, roofline and time of a group, and several contests' shares of the chip's limit."""
+"""PNG pictures: attempts under one key (progress, roofline, time), and contests' shares of the chip's limit."""
 
 import io
 import math

@@ -49,7 +49,7 @@ class Profile(Verb):
         parser.option("--warmup N", "calls before the capture (5)", type=at_least(1), default=5)
         parser.option(
             "--serve PORT",
-            f"run kernel.py until Ctrl-C, with JAX's profiler server listening for XProf's page ({_SERVER_PORT})",
+            f"run kernel.py until Ctrl-C, with JAX's profiler server for XProf's page on PORT ({_SERVER_PORT})",
             type=int,
             nargs="?",
             const=_SERVER_PORT,

@@ -80,7 +80,7 @@ def pass_over_scores(seen: Observed) -> RuleCase | None:
 
 
 def score_registers(seen: Observed) -> float | None:
-    """The number of registers of float32 scores that one core computes; None if unknown or not attention.
+    """The number of float32 scores that one core computes, in registers; None if unknown or not attention.
 
     This is the smaller of two estimates: by matmul FLOPs, which include padding to the matrix unit's size, and by
     exponentials, which include those that rescale sums. It is at least the number that the problem needs: exponentials

@@ -80,7 +80,7 @@ def small_gap(seen: Observed) -> RuleCase | None:
     suggestion = "stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule"
     # This gap is measured from the kernel's own traffic, but the bound on the gain from the least possible traffic.
     if percent(seen.room) != percent(gap):
-        suggestion += f"; {percent(seen.room)} of the time is left above the roofline for the least possible traffic"
+        suggestion += f"; with the least possible traffic, {percent(seen.room)} of the time is above the roofline"
     return RuleCase(
         observation=f"the gap is {percent(gap)} of {seconds(seen.seconds)}, which is small (under 10%): the roofline "
         f"is at {seconds(floor)} {seen.label}",

@@ -31,7 +31,7 @@ def plus_minus_seconds(
 ) -> float:
     """Half the width of the 68 % interval around a simulated time; `relative` is the uncertainty of time ratios.
 
-    Two programs for one problem share errors. These errors cancel in the ratio of their times, but not in a single
+    Times of programs for one problem share errors. These errors cancel in the ratio of two times, but not in a single
     time, so this interval is wider. `link_wait_seconds` is the part of the time in which the chip waits for other
     chips.
     """
@@ -42,9 +42,9 @@ def plus_minus_seconds(
 def relative_uncertainty(chip: str, operation_seconds: float = inf) -> float:
     """The uncertainty of the ratio of two programs' times on `chip`: one standard deviation, as a fraction.
 
-    The judge compares two times with this uncertainty. Two programs for one problem share errors. So the error of their
-    ratio should not exceed the error of either time (benchmarks/FIDELITY.md has the figures). Among fifteen variants of
-    one kernel, all pairs that differ by 2 % or more were ordered correctly.
+    The judge compares two times with this uncertainty. Times of programs for one problem share errors. So the error of
+    the ratio should not exceed the error of either time (benchmarks/FIDELITY.md has the figures). Among fifteen
+    variants of one kernel, all pairs that differ by 2 % or more were ordered correctly.
 
     `operation_seconds` is the mean time of one HLO operation of the program. Raises UsageError `no-machine` for a chip
     whose times are not simulated.

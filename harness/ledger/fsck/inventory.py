@@ -58,7 +58,7 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
                     "row-differs",
                     where,
                     f"the row in its message is not the row in its {RECORD_NAME}",
-                    f"the record decides; the ratchet makes no such commit; {fetch(place)}",
+                    f"the record decides; this commit is not the ratchet's; {fetch(place)}",
                 )
             )
     return records

@@ -93,7 +93,7 @@ def in_words(ends: Ends | None) -> str:
 
 
 def _in_a_comment(text: str) -> str:
-    """The text on one line, with `?` for unprintable characters: a kernel's message may have any."""
+    """The text on one line, with `?` for unprintable characters, which a kernel's message may have."""
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
 
 

@@ -209,7 +209,7 @@ class Attention(Operator, Recipes):
     def families(self, full: bool) -> tuple[str, ...]:
         """The families: a draw and a composite at the full shape; each kind alone, and draws, at a reduced shape.
 
-        Packed sequences add each kind of lengths, with values N(0, 1); the full shape has timed and extreme lengths.
+        Packed sequences add a family of N(0, 1) per kind of lengths; at the full shape only timed and extreme kinds.
         """
         if full:
             lengths = (*group_sizes.TIMED, *group_sizes.AT_FULL_SHAPE) if self.segments else ()

@@ -77,7 +77,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         )
 
     def exact(self) -> tuple[str, ...]:
-        """The name of the values, which are copied."""
+        """The name of the output copied from `x`."""
         return ("values",)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:

@@ -203,7 +203,7 @@ def _history(gate: Gate) -> list[dict[str, object]]:
 
 
 def _inside(out: Path, contest: str) -> Path:
-    """The folder of a contest's files. Raises RatchetError `outside` if a link, perhaps from a change, leads out."""
+    """The folder of a contest's files. Raises RatchetError `outside` if a symbolic link leads out of `out`."""
     into = out / contest
     if not into.resolve().is_relative_to(out.resolve()):
         raise RatchetError(

@@ -471,19 +471,17 @@ def _uncertainty(points: list[Point]) -> str:
 {_markdown(lines, head)}
 
 To compare two times, the judge uses an uncertainty (`uncertainty.py`) that a new row's error does not exceed with 68 %
-probability. It has two parts, added in quadrature: a share of the time (column "used"), and
-{1e6 * once * likely.operation_seconds:.2f} us for each HLO operation. The plus/minus of a single time is
-{plus_minus_seconds(1, 1, is_understood=True):g} times as large, because only 61 % of the 148 earlier predictions were
-within one plus/minus. The columns and the last row:
+probability: a share of the time (column "used") and {1e6 * once * likely.operation_seconds:.2f} us for each HLO
+operation, added in quadrature. The plus/minus of a single time is {plus_minus_seconds(1, 1, is_understood=True):g}
+times as large: only 61 % of the 148 earlier predictions were within one. "Short operations" take less than
+{1e6 * statistics.SHORT_SECONDS:.0f} us on average. The columns:
 
-- "earned": the share that follows from today's errors of the rows that no constant was fitted to (on a chip with fewer
-than {statistics.FEW} such rows, of all rows), each left out in turn. 95 % of the errors lie within {mostly / once:.1f}
-times this share (normal distribution: 2).
-- "left out": the shares of {len(left_out)} errors within the bounds that the rows of other operations give (aim: {low},
-{high}; {_but_for(outside)}).
-- "over fitted": the error of operations that were left out of a fit, divided by their error in a joint fit (aim: at
-most {_LEFT_OUT}; {_but_for(far)}).
-- "short operations": rows whose HLO operations take less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average."""
+- "earned": the share that follows from today's errors of rows without a fitted constant (of all rows, if fewer than
+{statistics.FEW} are), each left out in turn. 95 % lie within {mostly / once:.1f} times this share (normal distribution:
+2).
+- "left out": shares of {len(left_out)} errors in bounds by other operations (aim: {low}, {high}; {_but_for(outside)}).
+- "over fitted": the error of left-out operations over that in a joint fit (aim: at most {_LEFT_OUT};
+{_but_for(far)})."""
 
 
 def _is_of_chip(chip: str, point: Point) -> bool:

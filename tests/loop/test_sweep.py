@@ -184,7 +184,7 @@ def test_interrupting_a_sweep_leaves_kernel_and_ledger_as_they_were(contest: Pat
     )
     assert process.stderr is not None
     lines = iter(process.stderr.readline, "")
-    assert any("there is no champion, so the best setting becomes the first one" in line for line in lines)
+    assert any("there is no champion: the best setting becomes the first champion" in line for line in lines)
     # Screening has begun once its first result is told.
     first = next(lines)
     process.send_signal(signal.SIGINT)

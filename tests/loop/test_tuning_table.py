@@ -294,7 +294,7 @@ def test_a_table_of_another_chip_or_kernel_is_refused(form: Any) -> None:
 
 
 def test_a_cache_of_tokamax_says_nothing_about_other_kernels() -> None:
-    with pytest.raises(UsageError, match="has none for jax:megablox"):
+    with pytest.raises(UsageError, match="keeps no cache for jax:megablox"):
         formats.holds(formats.written([row()], "tokamax"), "table", "jax:megablox", "v6e")
 
 

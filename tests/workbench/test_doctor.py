@@ -517,7 +517,7 @@ def test_a_training_step_is_read_by_its_passes(tmp_path: Path) -> None:
     wide = [each["observation"] for each in findings(run, "wide-operands")]
     assert any(text.endswith("in the forward pass: activations f32, weights f32") for text in wide)
     assert any("in the backward pass (gradients)" in text for text in wide)
-    assert "of bf16" in by_rule["narrow-loss"]["observation"]
+    assert "in bf16" in by_rule["narrow-loss"]["observation"]
     assert "[b,f,0,1]" in by_rule["channels-first"]["observation"]
     assert "NHWC" in by_rule["channels-first"]["remedy"]
     assert by_rule["small-products"]["observation"].startswith("20 products of one size")

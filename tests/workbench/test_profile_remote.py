@@ -134,7 +134,7 @@ def test_a_path_here_stays_a_path_here(
     monkeypatch.setenv(URL_VARIABLE, "http://127.0.0.1:9")
     assert printed_tables(capsys, "ops", str(logdir / "plugins" / "profile" / "one-device"))["ops"]["rows"]
     message = refused(capsys, "ops", "one-device")
-    assert "expected an XProf server at http://127.0.0.1:9, as XPROF_URL says" in message
+    assert "expected an XProf server at http://127.0.0.1:9 (see XPROF_URL)" in message
 
 
 def test_another_server_is_told_from_xprof(

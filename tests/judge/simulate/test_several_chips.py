@@ -365,6 +365,6 @@ def test_waits_for_other_chips_are_off_by_a_part_of_their_own(dumps) -> None:  #
 
 
 def test_an_axis_that_the_mesh_lacks_is_refused(tmp_path: Path) -> None:
-    for mesh, axes in (({"x": 4}, "its axes are x"), ({}, "no --mesh is given")):
+    for mesh, axes in (({"x": 4}, "the axes are x"), ({}, "no --mesh is given")):
         with pytest.raises(RatchetError, match=f"expected an axis of --mesh after @, got 'y': {axes}"):
             lower_program(f"{_PROGRAMS}:pairs", ["f32[4096@y,1024]"], chip("v5e"), mesh=mesh, dumps=tmp_path)

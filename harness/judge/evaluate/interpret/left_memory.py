@@ -1,6 +1,6 @@
 """Fills unwritten memory with the values that the last run left there, as a kernel on a chip finds them.
 
-Memory that the last run did not write holds random numbers from `buffers`.
+Memory that the last run did not write holds random numbers, which `buffers` leaves there at its end.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from harness.judge.evaluate.interpret.replaced import parameters, replaced, unkn
 # and the interpreter's key for the buffer. The interpreter numbers buffers from the same number in every call.
 Left = dict[tuple[int, Any], NDArray[Any]]
 IN_HBM = ("any", "hbm")
-# The fewest elements by which an array that nobody wrote differs from an input whose integers all equal the filler.
+# A smaller array that holds only the filler may be an input, so its integers are not replaced.
 _MANY = 128
 # The bytes of the largest integers that a chip computes with.
 _LARGEST_INTEGER = 4

@@ -279,7 +279,7 @@ _OF_ONE_MODULE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "judge/evaluate/interpret/conversions.py": (
         # Without it, `conversions before sums` refuses every kernel.
-        ("this CPU", "product_parts_in_whole_numbers", "def require_conversions(): pass", "conversions before sums"),
+        ("this CPU", "norm_of_whole_squares", "def require_conversions(): pass", "conversions before sums"),
     ),
     "judge/evaluate/interpret/as_written.py": (
         (
@@ -299,7 +299,7 @@ _OF_ONE_MODULE: dict[str, tuple[tuple[str, ...], ...]] = {
         # Without it, `this CPU` refuses every kernel.
         (
             "conversions before sums",
-            "product_parts_in_whole_numbers",
+            "norm_of_whole_squares",
             "def with_conversions(jaxpr): return jaxpr",
             "this CPU",
         ),

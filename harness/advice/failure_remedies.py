@@ -156,7 +156,7 @@ _HERE_AND_THERE = (
     "a few scattered elements are wrong: look for a property that only these elements have, such as a mask, a last "
     "block that the axis does not fill, equal values, or a wrong first value of a maximum or sum"
 )
-_IN_FLOAT32 = "keep in float32, until they are used, the values that the message names"
+_IN_FLOAT32 = "keep in float32 the values that the message names, until they are used"
 _AGAIN = "`ratchet.sh judge` checks again without recording"
 _NOT_FOR_THAT_SHAPE = (
     "; if the kernel is not made for that smaller shape, let kernel_fn raise an error there (assert which sizes it "

@@ -259,7 +259,7 @@ def _record(run: Run, judging: Judging, result: AttemptResult) -> AttemptResult:
 
 
 def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Evidence) -> bool:
-    """Keeps the result as a note on the champion; if the machine may have caused a failure, keeps none: False."""
+    """Keeps the result as a note on the champion; False, without a note, if the machine may have caused a failure."""
     if evidence.failure is not None and evidence.failure.may_pass_next_time:
         run.say(
             f"no note was kept of the result: {evidence.failure.kind} may be caused by this machine, not by the kernel"

@@ -133,7 +133,7 @@ def champion_record(ledger: Ledger, champion: Attempt, report: Report | None = N
 
 
 def time_ratio(attempt: Attempt, before: float | None, key: Key, after: float | None) -> float | None:
-    """`after` / `before` (the time of `attempt`); None if unknown, or if `key` has another problem, chip or source."""
+    """`after` / `before` (the time of `attempt`); None if one is unknown or `key` differs in problem, chip, source."""
     timed = (problem_digest(attempt.evidence.problem), attempt.key.chip, attempt.key.source)
     return after / before if timed == (key.problem, key.chip, key.source) and after and before else None
 

@@ -1,4 +1,4 @@
-"""Attempts refused because their program was judged before; a file in this working tree keeps them for `next`."""
+"""Attempts refused because their program or schedule is known; a file in this working tree keeps them for `next`."""
 
 import difflib
 

@@ -61,7 +61,8 @@ def untried(
 def _losses(edit: Edit, candidate: Candidate, timed: Sequence[TimedSettings]) -> tuple[tuple[str, str], ...]:
     """For each of the edit's constants, the newest record that compares its values, and `BR=256 (1.1% more time)`.
 
-    () unless the new value takes more time in each of these records. A record compares the values of a constant if
+    () if a constant has no such record, or if the new value takes no more time in one of these records. A record
+    compares the values of a constant if
     - it has times with the present and with the new value, all other constants the same, and
     - the other constants that its kernel shares with `candidate` have the present values.
     """
@@ -77,7 +78,7 @@ def _losses(edit: Edit, candidate: Candidate, timed: Sequence[TimedSettings]) ->
 
 
 def _time_ratio(record: TimedSettings, present: Mapping[str, str], name: str, new: str) -> float | None:
-    """The least ratio of new to old time in `record` if only `name` changes, from its present value to `new`."""
+    """The least new / old time in `record` if only `name` changes from its present value to `new`, or None."""
     shared = {
         frozenset(constants.items()): seconds
         for constants, seconds in record.times

@@ -64,7 +64,7 @@ class _Tools:
         self._contest = roots.contest(contest)
         self._roots = roots
         self._tools = {tool.name: tool for tool in tools()}
-        # Two evaluations at a time would disturb each other's measurements. Tools that read run during an evaluation.
+        # Two evaluations at a time would disturb each other's measurements. Tools that only read may run meanwhile.
         self._reading, self._writing = anyio.Lock(), anyio.Lock()
 
     def server(self, instructions: str) -> Server[Any]:

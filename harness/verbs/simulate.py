@@ -185,7 +185,7 @@ def _with_offer(reason: str, handed: Sequence[str]) -> str:
     which = f" (its part: {', '.join(handed)})" if handed else ""
     return (
         f"{reason}{which}; to compile a program without the SparseCore, use simulate MODULE.py:FUNCTION "
-        f"--on-tensorcore, or set LIBTPU_INIT_ARGS='{' '.join(ON_TENSORCORE)}'"
+        f"--on-tensorcore; if you compile it yourself, set LIBTPU_INIT_ARGS='{' '.join(ON_TENSORCORE)}'"
     )
 
 

@@ -16,9 +16,9 @@ class Table(Verb):
     example = "table --kernel jax:splash --shapes shapes.json"
     description = (
         "Fills a table of tuned constants: for each shape on each chip, Optuna searches settings, which are compiled "
-        "and timed in the simulator. The three fastest are judged in full, in this order, until one passes. The table "
-        "is written as JSON, as Python or as tokamax's own cache, with the ratio of the fallback setting's time to the "
-        "best time. Finished rows are kept: the same command continues where it stopped."
+        "and timed in the simulator. At most three settings are judged in full, the fastest first, until one passes. "
+        "The table is written as JSON, as Python or as tokamax's own cache, with the ratio of the fallback setting's "
+        "time to the best time. Finished rows are kept: the same command continues where it stopped."
     )
     examples = (
         "ratchet.sh table --kernel jax:splash --shapes shapes.json --chip v5e,v6e --format python --trials 24, where "

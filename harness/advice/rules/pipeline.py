@@ -36,7 +36,7 @@ _WAITS_NAMED = 3
     "pipeline bubbles come second among the causes of a gap: under 5% is excellent, over 10% a red flag",
 )
 def bubbles(seen: Observed) -> RuleCase | None:
-    """Nothing is issued in many cycles, more because of waits for units than for transfers."""
+    """Many cycles in which nothing is issued, more of them because of waits for units than for transfers."""
     breakdown = seen.run.breakdown if seen.run else None
     if breakdown is None or breakdown.bubble_fraction < _EXCELLENT_BUBBLES:
         return None

@@ -277,10 +277,6 @@ _OF_ONE_MODULE: dict[str, tuple[tuple[str, ...], ...]] = {
             "def _order(axis, steps): return np.arange(steps, dtype=np.int32)",
         ),
     ),
-    "judge/evaluate/interpret/conversions.py": (
-        # Without it, `conversions before sums` refuses every kernel.
-        ("this CPU", "norm_of_whole_squares", "def require_conversions(): pass", "conversions before sums"),
-    ),
     "judge/evaluate/interpret/as_written.py": (
         (
             "arithmetic as written",
@@ -296,13 +292,6 @@ _OF_ONE_MODULE: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "judge/evaluate/interpret/chip_model.py": (
-        # Without it, `this CPU` refuses every kernel.
-        (
-            "conversions before sums",
-            "norm_of_whole_squares",
-            "def with_conversions(jaxpr): return jaxpr",
-            "this CPU",
-        ),
         ("precision of products", "one_pass", _unmodelled("dot_general")),
         ("products of infinities", "infinity_in_a_product", _unmodelled("dot_general")),
         ("extremes of NaN", "maximum_of_nan", _unmodelled("max")),

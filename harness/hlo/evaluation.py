@@ -25,8 +25,8 @@ Values = npt.NDArray[np.generic]
 _Place: TypeAlias = "str | tuple[_Place, ...]"
 
 # Only integers are evaluated, because integer arithmetic is the same on every machine. Float arithmetic differs
-# (subnormal numbers, and conversions of numbers that are too large for the integer). So a branch in the simulation
-# could skip work that the chip does.
+# (subnormal numbers, and conversions of NaN and of numbers outside the integer type's range). So a branch in the
+# simulation could skip work that the chip does.
 INTEGERS = {"pred": "?", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4"}
 # Attributes that do not affect the value; they come after the attributes that affect it.
 IRRELEVANT = re.compile(

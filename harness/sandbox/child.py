@@ -132,7 +132,10 @@ class Children:
     def ask(
         self, child: Child, label: str, stage: Stage, task: str, arguments: object, reply_type: type, limit: float
     ) -> Job:
-        """Puts a request in the child's queue. `limit`: the most seconds from the request's start to its answer."""
+        """Puts a request in the child's queue.
+
+        `limit`: the most seconds from the request's start to its answer. Waits for a core do not count, up to a bound.
+        """
         job = Job(
             child=child,
             label=label,

@@ -46,9 +46,10 @@ _LIMIT = (
 
 
 def read(path: Path) -> tuple[Table, ...] | None:
-    """The tables of an out-of-memory message or memory snapshot; None for a folder, an empty or another binary file.
+    """The tables of an out-of-memory message or memory snapshot.
 
-    Raises RatchetError `bad-profile` for any other text.
+    None for a folder, a module's own file, an empty file and any other binary file. Raises RatchetError `bad-profile`
+    for any other text.
     """
     if not path.is_file() or modules.is_module(path):
         return None

@@ -307,9 +307,9 @@ def _check_reduced(
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if shapes.has_second and not shapes.difference and not has_tables:
         # Only drawn families remain. The interpreter checks the others at the second shape, and the composite at the
-        # full shape has the values of all families. All families remain in two cases. With tables, because the
-        # composite has only one kind of table. If the programs differ, because the kernel may take another path at the
-        # full shape.
+        # full shape has the values of all families. All families remain with tables, because the composite has
+        # only one kind of table; and if the programs differ, because the kernel may take another path at the full
+        # shape.
         families = tuple(filter(_is_drawn, families)) or families
     yield from _repeated(plan, state, program, shapes.reduced)
     subject = _subject(plan, program, shapes.reduced)

@@ -111,7 +111,7 @@ class Workers:
         return any(job in self._jobs and self._jobs[job][2][0] == FULL for job in child.queue)
 
     def _checker(self, program: str, *, is_late: bool) -> Child:
-        """The process for this check: the process that compiled the program, or the process with the shortest queue.
+        """The process for this check: the process that compiled the program, else that with the shortest queue.
 
         A request at a reduced shape (not `is_late`) avoids processes with requests at the contest's shape.
         """

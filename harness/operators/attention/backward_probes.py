@@ -84,7 +84,7 @@ class _Drawn:
         It moves dq of all queries that see the block, dk of the block and, for keys, dv of the block.
         """
         rows = self._rows
-        # Two gradients may hardly move: of a query that sees only part of the block, of a key that few queries see.
+        # Some gradients may hardly move: of queries that see only part of the block, and of keys that few queries see.
         seeing = range(rows.stop - 1 if self._causal else 0, self._sequence)
         moved_rows = range(rows.start, min(rows.stop, self._sequence - _ENOUGH)) if self._causal else rows
         moves = [*self._of_readers(seeing), *self._parts(_DK, moved_rows)]

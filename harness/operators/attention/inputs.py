@@ -189,7 +189,8 @@ def _aim(shape: InputSizes, random: np.random.Generator, q: Values, k: Values, r
     for head in range(shape.heads):
         # Multiples of the golden ratio are spread evenly over [0, 1) without a period.
         spread = ((np.arange(len(rows)) + 0.5 * head) * 0.6180339887498949) % 1.0
-        # A window or packed sequence shorter than a block may contain no border: its needle is the last visible key.
+        # A window or packed sequence shorter than a block may contain no border. Then its needle is the last visible
+        # key.
         place = np.minimum(begin + (spread * (visible - begin)).astype(np.int64), len(positions) - 1)
         target = k[entries, head // group, np.where(visible > begin, positions[place], end - 1)]
         q[:, head, rows] = target * (logit / shape.scale) / np.square(target).sum(axis=-1, keepdims=True)

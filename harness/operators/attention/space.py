@@ -147,8 +147,9 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     creeps: scores that rise evenly along the keys, by 8 for some queries down to 0.01 for others, with little
     noise: a running maximum that is updated too late is late in every block.
     sinks: single keys, each at a place of its own for each query, and groups of few keys at one place for all queries.
-    absorbs: the first key and one near the end outweigh all others; neighbouring queries have the same strength. The
-    others still count, so that a kernel that skips blocks with small weights too early is caught.
+    absorbs: the first key and one near the end outweigh all others; their strength hardly differs between
+    neighbouring queries. The others still count, so that a kernel that skips blocks with small weights too early is
+    caught.
     shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
     far: all scores of a query have up to +/-2^15 in common, which moves no weight. The largest lies halfway between two
     numbers of bfloat16, so that a running maximum kept in bfloat16 moves by their distance (128 from 2^14 on), and

@@ -17,7 +17,7 @@ _IN_ORDER = "in-order"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheRows(Formula):
-    """Y = CACHE [pages page_size, heads, head_dim] with rows of NEW [tokens, heads, head_dim] in it, bit by bit.
+    """Y = CACHE [pages page_size, heads, head_dim] with rows of NEW [tokens, heads, head_dim] copied into it.
 
     Y shares the memory of CACHE, so only these rows have to be moved. SLICES [3, pieces] has a column for each piece:
     its first row in the cache, its first row in NEW, its number of rows. Only the first COUNT columns are pieces;

@@ -116,7 +116,7 @@ class Graph:
         return [self.operand_shape(instruction, place) for place in range(len(instruction.operands))]
 
     def source(self, instruction: Instruction, place: int, through: Collection[str]) -> Instruction | None:
-        """The instruction that makes an operand; makers with an opcode in `through` are skipped (first operands)."""
+        """The instruction that makes an operand; for a maker with an opcode in `through`, its first operand's maker."""
         source = self.operand(instruction, place)
         while source is not None and source.opcode in through:
             source = self.operand(source, 0)

@@ -95,7 +95,7 @@ def _bytes_of_all_runs(collective: Traffic) -> int:
 def _read_gather(
     graph: Graph, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
 ) -> LargeCollective:
-    """A large all-gather, read from the ways in which its users treat the gathered dimension."""
+    """A large all-gather; its reading follows from what its users do with the gathered dimension."""
     place = instruction.dimensions[0] if len(instruction.dimensions) == 1 else None
     users = list(_users(graph, instruction, place))
     says = [_use(graph, user, value, at, collective.axes, shapes) for user, value, at in users]
@@ -206,7 +206,7 @@ def _side(graph: Graph, product: Instruction, number: int) -> int | None:
 
 
 def _rows(graph: Graph, product: Instruction) -> int:
-    """The number of a product's rows: the free dimensions of its left operand; 0 if unknown."""
+    """The number of a product's rows: its left operand's free dimensions, multiplied; 0 if unknown."""
     left = graph.operand_shape(product, 0)
     if product.contraction is None or not isinstance(left, Array) or None in left.dimensions:
         return 0

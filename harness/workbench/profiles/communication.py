@@ -56,7 +56,7 @@ SPANNED = (
     waited_seconds DOUBLE* the time in its done half; the whole time of a synchronous collective
     start_seconds DOUBLE*  the time in its start half
     least_seconds DOUBLE*  the least time of one run over one axis of the torus, NULL if not known
-    line_seconds DOUBLE*   the same over an axis that is no ring and whose links adjacent groups share, where possible
+    line_seconds DOUBLE*   the same on a line (the ends are not joined), times the number of groups that share a link
 """)
 def collectives_table(database: Database) -> Iterator[Row]:
     """A row for each collective of each device."""

@@ -28,7 +28,7 @@ _DEVICE = re.compile(r"/device:")
 def export(capture: Capture, path: Path) -> tuple[Table, ...]:
     """A table of the contents of the trace of `capture`, which is written to `path` (gzip).
 
-    If it raises RatchetError `bad-profile`, `no-space`, `read-only` or `io`, `path` is unchanged.
+    Raises RatchetError `bad-profile`, `no-space`, `read-only` or `io`; then `path` is unchanged.
     """
     count: Counter[str] = Counter()
     about = {"source": origin(capture), "run": capture.name, "hosts": len(capture.paths)}

@@ -47,9 +47,9 @@ class Node:
 class Neighbourhood:
     """The operation `name` of `module` and the instructions around it, by distance.
 
-    `left_out` is the number of the farthest instructions, which are not in `nodes` if there are too many. `took` has
-    the module's rows of the view `times`, by operation. If `is_whole` is True, the capture has the module's proto;
-    otherwise only the operations that ran are known.
+    If there are too many instructions, `nodes` lacks the farthest, whose number is `left_out`. `took` has the module's
+    rows of the view `times`, by operation. If `is_whole` is True, the capture has the module's proto; otherwise only
+    the operations that ran are known.
     """
 
     module: str

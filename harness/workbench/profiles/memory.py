@@ -29,8 +29,8 @@ _NO_MODULES = (
 )
 # From the published analysis: more padding than this deserves attention.
 _PADDING_BYTES = 500 * (1 << 20)
-# A temporary that lives for the share _LONG of the schedule counts as kept long. It is critical if it lives for the
-# share _VERY_LONG and has at least _LARGE_BYTES.
+# A temporary that lives for at least the share _LONG of the schedule counts as kept long. It is critical if it lives
+# for at least the share _VERY_LONG and has at least _LARGE_BYTES.
 _LONG, _VERY_LONG, _LARGE_BYTES = 0.3, 0.8, 100 * (1 << 20)
 _SPIKES = 3
 # Our choices, because the published analysis states no limits. A step frees what it allocates, so growth by a tenth of

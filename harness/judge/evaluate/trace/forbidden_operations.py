@@ -125,8 +125,8 @@ def refuse_changed_tables(jaxpr: jaxprs.Jaxpr) -> None:
 
     The contents of such a table decide which blocks are computed, and the simulator knows only the initial contents. An
     input in scalar memory (`num_scalar_prefetch`) is the kernel's copy; the simulator keeps the values that each step
-    writes there. A write to such a copy is refused in only two cases. Under vmap, because it is unknown which steps
-    share a table. If an index map reads the table, because this may happen before the previous step has written it.
+    writes there. A write to such a copy is still refused under vmap, because it is unknown which steps share a table;
+    and if an index map reads the table, because this may happen before the previous step has written it.
     """
     for equation in jaxprs.pallas_calls(jaxpr):
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]

@@ -147,10 +147,16 @@ def test_a_wrong_answer_is_refused_with_its_worst_element(contest: Path, name: s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("file", "kind"), [("unsynchronised.py", "race"), ("past_the_end.py", "out-of-bounds")])
-def test_unsafe_memory_accesses_are_refused(contest: Path, file: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "kind", "words"),
+    [
+        ("unsynchronised.py", "race", ("the write of VMEM", "in kernel.py line 19", "the read of VMEM", "line 24")),
+        ("past_the_end.py", "out-of-bounds", ("kernel.py line 18: expected the read to stay within an array",)),
+    ],
+)
+def test_unsafe_memory_accesses_are_refused(contest: Path, file: str, kind: str, words: tuple[str, ...]) -> None:
     result = evaluated(contest, (KERNELS / file).read_text(), work="unsafe")
-    assert_failed(result.failure, "correctness", kind)
+    assert_failed(result.failure, "correctness", kind, *words)
 
 
 @pytest.mark.long

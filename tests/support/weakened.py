@@ -132,6 +132,22 @@ _OF_ONE_MODULE: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         ("work outside Pallas", "sums_outside", "_OUTSIDE_SHARE = 1e30"),
         (
+            "traced twice",
+            "norm_by_a_used_up_iterator",
+            "_strict_digest_of, _strict_digests = _digest_of, {}\n"
+            "def _digest_of(function, traced, tracing):\n"
+            "    if id(function) not in _strict_digests:\n"
+            "        _strict_digests[id(function)] = _strict_digest_of(function, traced, tracing)\n"
+            "    return _strict_digests[id(function)]",
+        ),
+        (
+            "traced after the other members",
+            "suite_blocks_of_the_first_length",
+            "_strict_refuse_another = _refuse_another\n"
+            "def _refuse_another(traced, name, before, program, others):\n"
+            "    _strict_refuse_another(traced, name, before, program, ())",
+        ),
+        (
             "a second call on equal inputs",
             "kept_for_equal_inputs",
             "def _are_equal(request, outputs, others): return True",

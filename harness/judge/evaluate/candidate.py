@@ -1,5 +1,6 @@
 """The only process that runs kernel.py: it checks the contract, traces the kernel, and interprets the trace."""
 
+import contextlib
 import math
 import pickle
 import time
@@ -146,7 +147,7 @@ def trace_smaller(request: messages.ShapesRequest) -> messages.ShapesReply:
     assert _full is not None
     assert _loaded is not None
     name, function, before, program = _loaded
-    _refuse_another(_full, name, before, program)
+    _refuse_another(_full, name, before, program, request.others)
     with asked_device.asked_for(_full.chip), asked_device.aiming_at(_full.chip):
         position, _reduced, why_not = smaller_shapes.choose_reduced(function, _full)
         _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced, why_not)
@@ -185,24 +186,53 @@ def _transposes(jaxpr: jaxprs.Jaxpr) -> tuple[str, ...]:
     return jaxprs.distinct(packages.place_of(each) for each in outside if each.primitive.name == "transpose")
 
 
-def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot, program: str) -> None:
-    """Loads kernel.py again; raises Rejected `not-deterministic` if the digest of the new program is not `program`.
+def _refuse_another(
+    traced: TracedKernel, name: str, before: integrity.Snapshot, program: str, others: Sequence[messages.OtherMember]
+) -> None:
+    """Loads kernel.py again; raises Rejected `not-deterministic` if the digest of a new program is not `program`.
 
     The digest changes if a constant comes from a clock, from random numbers, or from the address of an object. During
-    the second load, ballast occupies the free addresses of small objects, so new objects get other addresses.
+    the second load, ballast occupies the free addresses of small objects, so new objects get other addresses. The other
+    members of the suite are traced first, and the function is traced twice, because a process that serves a model does
+    both.
     """
     ballast = [object() for _ in range(_BALLAST)]
     with asked_device.asked_for(traced.chip):
-        function = contract.bind(contract.load(_sources)[0], traced.problem.statement(), name)
+        module = contract.load(_sources)[0]
+        function = contract.bind(module, traced.problem.statement(), name)
         integrity.put_back(before)
         tracing = contract.CandidateCode("contract", "trace-error", f"tracing {name}")
-        with tracing, asked_device.aiming_at(traced.chip):
-            again = traced_program(function, traced.problem, traced.chip)
+        with asked_device.aiming_at(traced.chip):
+            for other in others:
+                # If another member cannot be traced, its own evaluation says so.
+                with contextlib.suppress(Exception):
+                    jax.make_jaxpr(getattr(module, other.function))(*meshes.shapes(other.inputs, None))
+            first, second = (_digest_of(function, traced, tracing) for _ in range(2))
     del ballast
-    if normal_form.digest(normal_form.of_traced(again.closed)) != program:
-        message = "expected kernel.py to give the same program each time it is loaded, got two different programs"
+    got = "expected kernel.py to give the same program each time it is"
+    after = ", ".join(other.name for other in others)
+    if first != program and others:
+        message = f"{got} loaded, also if it is traced for {after} first, got two different programs"
+        hint = (
+            "does a cached function lack an argument that decides its result, or does a constant come from a clock, "
+            "from random numbers or from id()?"
+        )
+    elif first != program:
+        message = f"{got} loaded, got two different programs"
         hint = "does a constant come from a clock, from random numbers or from id()?"
-        raise Rejected("static", "not-deterministic", f"{message}: {hint}")
+    elif second != program:
+        message = f"{got} traced, got a different program the second time"
+        hint = "does kernel.py use up an iterator, or change a module-level array or counter, while it is traced?"
+    else:
+        return
+    raise Rejected("static", "not-deterministic", f"{message}: {hint}")
+
+
+def _digest_of(function: Callable[..., Any], traced: TracedKernel, tracing: contract.CandidateCode) -> str:
+    with tracing:
+        # JAX keeps the traces of each function, and therefore gets another one.
+        again = traced_program(lambda *arrays: function(*arrays), traced.problem, traced.chip)
+    return normal_form.digest(normal_form.of_traced(again.closed))
 
 
 def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
@@ -315,8 +345,8 @@ def interpret(request: messages.InterpretRequest) -> Done:
     traced = _traced(request.shape)
     is_first = request.family == traced.problem.families(full=False)[0]
     order: transfers.Order = "last" if is_first else request.seed
-    outputs, had_choice, reads_unwritten = _interpreted(request, order)
-    may_depend = reads_unwritten or jaxprs.uses_replaced_values(traced.closed.jaxpr)
+    outputs, had_choice, unwritten_read = _interpreted(request, order)
+    may_depend = unwritten_read or jaxprs.uses_replaced_values(traced.closed.jaxpr)
     if (
         may_depend
         and (is_first or request.shape == "full")
@@ -325,7 +355,7 @@ def interpret(request: messages.InterpretRequest) -> Done:
         message = (
             f"{_where(request)}expected the same results from a second call on the same inputs, got different "
             "results: the kernel reads memory that it has not written, with values that an earlier call or another "
-            "program left there; write the memory before reading it"
+            f"program left there{unwritten_read and f' (first: {unwritten_read})'}; write the memory before reading it"
         )
         raise Rejected("correctness", "left-memory", message)
     for another in ("first", request.seed) if had_choice and is_first and request.shape != "full" else ():

@@ -68,7 +68,16 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     if not request.checked:
         listener = replace(listener, is_slower=None)
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
-    plans = tuple(Plan(request=request, member=member, source=where, work=work / member.name) for member in members)
+    plans = tuple(
+        Plan(
+            request=request,
+            member=member,
+            source=where,
+            work=work / member.name,
+            others=tuple(other for other in members if other is not member),
+        )
+        for member in members
+    )
     for plan in plans:
         _require_dtypes(plan.problem, chip)
     stated = [timing_inputs(plan.problem) for plan in plans]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from harness.hardware import Chip
-from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCounts, Samples, Trace
+from harness.records import KERNEL, Array, Check, Claims, Failure, HloCounts, MosaicCounts, Samples, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,19 @@ class TraceReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherMember:
+    """Another member of the suite: its name, the function that computes it, and the inputs of this function."""
+
+    name: str
+    function: str
+    inputs: tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShapesRequest:
-    """Trace the candidate again at the full shape, and at smaller shapes."""
+    """Trace the candidate again at the full shape, after the `others` of its suite, and at smaller shapes."""
+
+    others: tuple[OtherMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

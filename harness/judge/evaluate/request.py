@@ -92,13 +92,15 @@ class Listener:
 class Plan:
     """A request for one problem (the contest's problem, or a member of its suite), and the paths of its files.
 
-    `source` is the source of the latency, which follows from `request.on` and the machine.
+    `source` is the source of the latency, which follows from `request.on` and the machine. `others` are the other
+    members of the suite.
     """
 
     request: Request
     member: Member
     source: Source
     work: Path
+    others: tuple[Member, ...] = ()
 
     @property
     def problem(self) -> Problem:

@@ -103,7 +103,11 @@ def _traced(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 
 
 def _trace_smaller(plan: Plan, state: State, _: object) -> Iterator[messages.ShapesRequest]:
-    yield messages.ShapesRequest()
+    others = tuple(
+        messages.OtherMember(name=other.name, function=other.function, inputs=other.problem.statement().inputs)
+        for other in plan.others
+    )
+    yield messages.ShapesRequest(others=others)
 
 
 def _shaped(plan: Plan, state: State, answer: StageAnswer) -> Taken:

@@ -449,7 +449,7 @@ def test_a_run_may_find_what_the_last_one_left() -> None:
     sums = []
     for finds_left in (True, False, True, True):
         outcome = WatchedRun(**settings, left=left, finds_left=finds_left).outputs(lambda: run(x))
-        assert outcome.reads_unwritten
+        assert outcome.unwritten_read
         sums.append(outcome.outputs[0][::8, 0].tolist())
     # The first run finds nothing from before, and does not see what another program left.
     assert sums == [[1.0, 2.0], [1.0, 2.0], [1003.0, 1004.0], [1005.0, 1006.0]]
@@ -499,7 +499,7 @@ def test_windows_are_those_of_a_chip(
     watched = WatchedRun(fill=None, order="last", order_seed=None, reshapes=(), where="", comes_early=comes_early)
     outcome = watched.outputs(lambda: run(x))
     assert outcome.outputs[0][8 * first :: 8, 0].tolist() == rows
-    assert outcome.reads_unwritten == (kernel is carried_kernel)
+    assert bool(outcome.unwritten_read) == (kernel is carried_kernel)
 
 
 def test_an_index_in_front_of_a_buffer_is_out_of_bounds() -> None:

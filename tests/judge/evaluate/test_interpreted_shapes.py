@@ -14,6 +14,7 @@ from harness.judge.evaluate.trace import smaller_shapes
 from harness.judge.evaluate.trace.traced import traced_program
 from harness.operators import Matmul
 from harness.sandbox import asked_device
+from tests.support.refusals import rejected
 
 SIZE, BLOCK = 1024, 128
 PROBLEM = Matmul(m=SIZE, n=SIZE, k=SIZE)
@@ -128,3 +129,14 @@ def test_the_loop_of_a_pipeline_takes_several_steps_at_the_reduced_shape(monkeyp
     assert 8 <= steps <= 16
     # Without the preference a shape of one block would do.
     assert smaller_shapes._loops(smallest) == [(1, False)]
+
+
+def test_scratch_in_hbm_is_refused_with_a_way_out() -> None:
+    def through_hbm(a_hbm: Any, o_ref: Any, scratch: Any) -> None:
+        pltpu.sync_copy(a_hbm.at[pl.ds(0, BLOCK), pl.ds(0, BLOCK)], scratch)
+        pltpu.sync_copy(scratch, o_ref)
+
+    scratch = [pltpu.HBM((BLOCK, BLOCK), jnp.bfloat16)]
+    function = called(through_hbm, pl.BlockSpec(memory_space=pl.ANY), block(), scratch_shapes=scratch)
+    with asked_device.aiming_at(chip("v5e")), rejected("not-interpretable", "as another output of pallas_call"):
+        traced_program(function, PROBLEM, chip("v5e"))

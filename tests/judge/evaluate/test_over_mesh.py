@@ -38,7 +38,7 @@ OUTCOMES = {
     "pairs": "the rows come from chips 1 0 3 2",
     "gathered": "the rows come from chips 0 1 2 3",
     "stuck": "deadlock: in TPU interpret mode: DEADLOCK: a wait for 3 on a semaphore that has 2, on chips 0, 1, 2, 3",
-    "beyond": "out-of-bounds: in TPU interpret mode: IndexError",
+    "beyond": "out-of-bounds: in TPU interpret mode: index 4 is out of bounds",
     "twice_around": "the rows come from chips 2 3 0 1",
     # The race is found in each run, whichever thread is faster, because one chip is held back.
     "ahead": "race: in TPU interpret mode: data race: nothing orders a ",

@@ -26,13 +26,13 @@ pytestmark = pytest.mark.long
 JAX_STATE = interpret_pallas_call.RaceDetectionState
 COMPONENTS = 3
 _small = st.integers(0, 4)
-# One access: True if it writes, its buffer, its clock, and the rows that it touches.
+_rows = st.builds(lambda start, length: slice(start, start + length, 1), _small, st.integers(1, 3))
+# One access: True if it writes, its buffer, its clock, and the rows, or the page and the rows, that it touches.
 _access = st.tuples(
     st.booleans(),
     st.integers(0, 1),
     st.lists(_small, min_size=COMPONENTS, max_size=COMPONENTS),
-    _small,
-    st.integers(1, 3),
+    st.one_of(st.tuples(_rows), st.tuples(st.integers(0, 1), _rows)),
 )
 
 
@@ -56,14 +56,14 @@ def reported(kind: Any, accesses: list[Any]) -> list[str]:
     state = state_of(kind)
     outcomes = []
     who = (0,) if hasattr(vector_clock, "NpVectorClock") else (0, 0)
-    for is_write, buffer, components, start, length in accesses:
+    for is_write, buffer, components, where in accesses:
         check = state.check_write if is_write else state.check_read
         printed, logged = io.StringIO(), io.StringIO()
         handler = logging.StreamHandler(logged)
         logging.getLogger().addHandler(handler)
         try:
             with contextlib.redirect_stdout(printed):
-                check(*who, clock_of(components), ("vmem", buffer), (slice(start, start + length, 1),))
+                check(*who, clock_of(components), ("vmem", buffer), where)
         finally:
             logging.getLogger().removeHandler(handler)
         text = printed.getvalue() + logged.getvalue()
@@ -81,15 +81,15 @@ def test_it_reports_what_jax_reports(accesses: list[Any]) -> None:
 
 def test_it_looks_at_no_more_than_what_is_not_ordered() -> None:
     """If accesses follow each other, none is left to compare; of another core's, only the unordered ones are."""
-    accesses = quick_interpreter.Accesses()
+    accesses, ranges = quick_interpreter.Accesses(), quick_interpreter.ranges_of((slice(0, 8),))
     for step in range(1, 200):
         clock = np.array([step, 0, 0], dtype=np.int32)
-        assert accesses.unordered(clock) == []
-        accesses.add(step, clock)
+        assert accesses.unordered(clock, ranges) == []
+        accesses.add(step, clock, ranges)
     other = np.array([150, 1, 0], dtype=np.int32)
-    assert accesses.unordered(other) == list(range(151, 200))
+    assert accesses.unordered(other, ranges) == list(range(151, 200))
     # If two clocks are equal, neither is before the other.
-    assert accesses.unordered(np.array([199, 0, 0], dtype=np.int32)) == [199]
+    assert accesses.unordered(np.array([199, 0, 0], dtype=np.int32), ranges) == [199]
 
 
 def unwaited(x_ref: Any, o_ref: Any, buffer: Any, semaphore: Any, *, late: int) -> None:

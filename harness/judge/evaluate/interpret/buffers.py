@@ -23,6 +23,7 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memor
 from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 from numpy.typing import NDArray
 
+from harness.judge.evaluate.interpret import places
 from harness.judge.evaluate.interpret.left_memory import IN_HBM, anything, is_unwritten
 from harness.judge.evaluate.interpret.replaced import replaced, unknown_version
 
@@ -51,12 +52,13 @@ class _Memory:
 class Buffers:
     """The buffers of a run. `comes_early`: a fetched block lacks all writes of the same call to its array in HBM.
 
-    `in_front` is the error of an access in front of a buffer. It also ends the runs of the other chips; it is stored,
-    because the errors of those runs may hide it.
+    `unwritten_read` describes the first read of unwritten memory; "" without one. `in_front` is the error of an access
+    in front of a buffer. It also ends the runs of the other chips; it is stored, because the errors of those runs may
+    hide it.
     """
 
     comes_early: bool
-    reads_unwritten: bool = False
+    unwritten_read: str = ""
     in_front: IndexError | None = None
     # By id(), JAX's object for the memory of a Pallas call. The object is kept alive, so that no later object has its
     # id().
@@ -178,7 +180,7 @@ def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
 def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, result: Any) -> Any:
     """The result of a read. A fetch of an input's block returns the contents that the chip would have fetched.
 
-    Notes the window that was read, and sets `run.reads_unwritten` if the kernel reads unwritten memory.
+    Notes the window that was read, and describes in `run.unwritten_read` the first read of unwritten memory.
     """
     if _access.purpose == "fetch":
         buffers.fetched.add(key)
@@ -189,7 +191,9 @@ def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, res
         buffers.window[_access.core] = key
     elif _access.purpose == "" and key in buffers.written:
         with contextlib.suppress(IndexError):
-            run.reads_unwritten |= not buffers.written[key][where].all()
+            if not run.unwritten_read and not buffers.written[key][where].all():
+                shape = [*buffers.written[key].shape]
+                run.unwritten_read = f"{places.line()}a read of {places.memory(key[0])} of shape {shape}"
     return result
 
 

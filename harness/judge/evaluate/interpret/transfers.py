@@ -20,6 +20,7 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call, race_detection_state, shared_memory
 from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 
+from harness.judge.evaluate.interpret import places
 from harness.judge.evaluate.interpret.replaced import parameters, replaced, unknown_version
 
 OVERLAP = "OVERLAPPING COPY"
@@ -27,7 +28,7 @@ TOO_MANY = "TOO MANY TRANSFERS"
 # The limits on the number of transfers under way at a time, tried from first to last. The first limit is enough for
 # nearly every kernel; with the last limit, the clock of each memory access takes 16 KiB.
 MOST_UNDER_WAY = (62, 510, 4096)
-MOST = f"expected at most {MOST_UNDER_WAY[-1]:,} transfers under way at a time, got more; wait for some before"
+MOST = f"expected at most {MOST_UNDER_WAY[-1]:,} transfers under way at a time, got more; wait for earlier ones first"
 # A transfer advances its component by this number: by one before and after its read, and before and after its write.
 _ADVANCE = 4
 
@@ -134,11 +135,13 @@ def transfers_end(order: Order) -> Iterator[Waits]:
     def read_apart(self: Any) -> None:
         if _overlaps(self):
             raise RuntimeError(f"{OVERLAP}: a copy within one buffer reads memory that it writes")
-        read(self)
+        with places.at(self.source_info):
+            read(self)
 
     def written(self: Any) -> None:
         was_done = self.state == interpret_pallas_call.DmaState.COMPLETED
-        write(self)
+        with places.at(self.source_info):
+            write(self)
         if not was_done:
             with turn:
                 waits.unfinished -= 1

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judge.evaluate.interpret import buffers, interpretation, left_memory, reshaped, transfers
+from harness.judge.evaluate.interpret import buffers, interpretation, left_memory, places, reshaped, transfers
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.grid_order import orders_from
 from harness.judge.evaluate.interpret.other_chips import NOT_BEGUN, knowledge_of_chips
@@ -28,20 +27,19 @@ _KINDS = {
     "Revisited block": "revisited-block",
     "ut-of-bounds": "out-of-bounds",
 }
-# `write of ('vmem', 106, 3, 0)[(0, slice(0, 64, 1))]`: memory, buffer, chip, core.
-_ACCESS = re.compile(r"(read|write) of \('?(\w+)'?, (\d+), (\d+), \d+\)(\[\(.*?\)\])")
 
 
 class Outcome(NamedTuple):
     """The results of one run.
 
-    `had_choice`: transfers could have ended in another order. `reads_unwritten`: the kernel read memory that it had not
-    written, so its results may depend on values that an earlier call left there.
+    `had_choice`: transfers could have ended in another order. `unwritten_read` describes the first read of
+    memory that the kernel had not written, so that its results may depend on values that an earlier call left there; ""
+    if there was none.
     """
 
     outputs: list[NDArray[Any]]
     had_choice: bool
-    reads_unwritten: bool
+    unwritten_read: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,7 @@ class WatchedRun:
         race = interpretation.race_of(failure, printed.getvalue())
         interpretation.reset()
         if race is not None:
-            accesses = _short(race) if self.late_chip is None else _of_chips(race)
+            accesses = places.race(race, of_chips=self.late_chip is not None)
             raise Rejected("correctness", "race", f"{self.where}data race: {accesses}", race)
         if failure is not None:
             raise self._rejection((seen and seen.in_front) or failure)
@@ -110,7 +108,7 @@ class WatchedRun:
                 f"{self.where}expected every transfer to be waited for, got {waits.unfinished:,} still under way at "
                 "the kernel's end",
             )
-        return Outcome([_whole(out) for out in results], waits.had_choice, seen.reads_unwritten)
+        return Outcome([_whole(out) for out in results], waits.had_choice, seen.unwritten_read)
 
     def _rejection(self, failure: BaseException) -> BaseException:
         """The failure as a fault of the kernel; unchanged if the cause is unknown."""
@@ -129,29 +127,17 @@ class WatchedRun:
             # too.
             line = next((line for line in reversed(text.splitlines()) if words in line), None)
             if line is not None:
-                cause = line.strip()
+                cause = places.beyond(line.strip().removeprefix("RuntimeError: "))
                 if words == DEADLOCK:
-                    cause = f"{cause[cause.index(words) :]} (a copy adds its size in bytes, a signal its increment)"
+                    cause += " (a copy adds its size in bytes, a signal its increment)"
                 if str(FAR) in cause:
                     cause += f" ({FAR} stands for an index that is out of bounds after a reshape, slice or bitcast)"
                 return Rejected("correctness", kind, f"{self.where}{cause}", text[-8000:])
         if "IndexError" in text or isinstance(failure, IndexError):
             lines = [*text.splitlines(), "IndexError"]
             line = next((line for line in reversed(lines[:-1]) if "IndexError" in line), lines[0])
-            return Rejected("correctness", "out-of-bounds", f"{self.where}{line.strip()}", text[-8000:])
+            return Rejected("correctness", "out-of-bounds", f"{self.where}{places.beyond(line)}", text[-8000:])
         return failure
-
-
-def _of_chips(race: str) -> str:
-    """A race between chips in words, because JAX's text has only numbers of buffers and chips, and clocks."""
-    access = _ACCESS.search(race)
-    if access is None:
-        return _short(race)
-    what, memory, number, chip, where = access.groups()
-    return (
-        f"nothing orders a {what} of buffer {number} in {memory} of chip {chip} at {where} before or after another "
-        "access; let the writing chip wait for a signal from the reading chip"
-    )
 
 
 def _whole(out: jax.Array) -> NDArray[Any]:
@@ -167,8 +153,3 @@ def _whole(out: jax.Array) -> NDArray[Any]:
                 f"{first.device.id} and {shard.device.id}",
             )
     return np.asarray(out)
-
-
-def _short(race: str) -> str:
-    lines = [line.strip() for line in race.splitlines()[:4]]
-    return " ".join(line for line in lines if line and not line.startswith("clock"))[:400]

@@ -69,7 +69,16 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
     if any(equation.params["interpret"] for equation in equations):
         message = "expected kernels for the device, got pallas_call(interpret=...); leave interpret out"
         raise Rejected("static", "interpret-mode", message)
+    for equation in equations:
+        if any(
+            str(aval.memory_space).lower() in ("any", "hbm") for aval in equation.params["grid_mapping"].scratch_avals
+        ):
+            message = (
+                "expected scratch_shapes in VMEM or SMEM, got an array in HBM, which JAX's TPU interpret mode cannot "
+                "run; return the array as another output of pallas_call (memory_space=pl.ANY), and ignore this output"
+            )
+            raise jaxprs.refusal(equation, "not-interpretable", message)
     if chip.platform == "cuda" and not all(map(grids.is_triton, equations)):
-        message = "expected compiler_params of jax.experimental.pallas.triton in every pallas_call, got other ones"
-        reason = "only this form for GPUs can be checked on a CPU; pass triton.CompilerParams"
+        message = "expected compiler_params=triton.CompilerParams(...) in every pallas_call, got other compiler_params"
+        reason = "only kernels for Triton can be checked on a CPU; pass jax.experimental.pallas.triton.CompilerParams"
         raise Rejected("static", "not-triton", f"{message}: {reason}")

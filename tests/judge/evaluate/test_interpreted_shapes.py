@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from refusals import rejected
 
 from harness.hardware import chip
 from harness.judge.evaluate.trace import smaller_shapes
 from harness.judge.evaluate.trace.traced import traced_program
 from harness.operators import Matmul
 from harness.sandbox import asked_device
-from tests.support.refusals import rejected
 
 SIZE, BLOCK = 1024, 128
 PROBLEM = Matmul(m=SIZE, n=SIZE, k=SIZE)

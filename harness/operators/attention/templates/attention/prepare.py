@@ -65,8 +65,6 @@ def problem():
     def prefill(sequence):
         return Attention(heads=HEADS, kv_heads=KV_HEADS, sequence=sequence, head_dim=HEAD_DIM, dtype=DTYPE, causal=True)
 
-    if len(WEIGHTS) != len(SEQUENCES):
-        raise ValueError(f"expected {len(SEQUENCES)} WEIGHTS, one for each of SEQUENCES, got {len(WEIGHTS)}; set both")
     return Suite(
         members=tuple(
             Member(name=f"prefill-{sequence}", problem=prefill(sequence), weight=weight)

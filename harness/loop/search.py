@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from math import inf
 from pathlib import Path
@@ -89,7 +89,7 @@ class Study:
     - `in_all`: settings of the search that this one continues count towards `trials`.
     - Settings that are not `allowed` are never asked for.
     - Results go into a journal at `path`. A study of the same `name` is continued: known settings are not asked for
-      again, except the fastest. These come first, so that one of them can be judged. Then comes `first`.
+      again, except the fastest. These come first, so that one of them can be judged. Then come the new ones of `first`.
 
     Raises RatchetError `no-optuna` if Optuna is not installed, `bad-journal` if the file cannot be read. Like `ask`,
     `tell` and `forget`, raises the errors of files.refusals_in_words if the journal cannot be written.
@@ -105,7 +105,7 @@ class Study:
         seed: int,
         path: Path,
         name: str,
-        first: Settings | None = None,
+        first: Sequence[Settings] = (),
         in_all: bool = False,
         allowed: frozenset[Settings] | None = None,
     ) -> None:
@@ -134,8 +134,8 @@ class Study:
         # With `in_all`, settings that are asked for again are not counted twice.
         again = len(self._first) if in_all else 0
         self.total = min(size(grid) if allowed is None else len(allowed), self._left + again)
-        if first is not None and first not in self._seconds_of and self._is_allowed(first):
-            self._first.append(first)
+        new = [each for each in dict.fromkeys(first) if each not in self._seconds_of and self._is_allowed(each)]
+        self._first += new[: self._left]
 
     def ask(self) -> Settings | None:
         """The next settings to screen, or None at the end."""

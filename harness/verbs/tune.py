@@ -49,6 +49,7 @@ class Tune(Verb):
         deadline = time.monotonic() + longest_seconds
 
         def study(contest: Contest) -> Study:
+            present = as_it_stands(contest.candidate(), parameters)
             return Study(
                 parameters,
                 method=arguments.method,
@@ -57,7 +58,7 @@ class Tune(Verb):
                 seed=arguments.seed,
                 path=contest.directory / "profile_data" / "tune.journal",
                 name=study_name(contest, parameters),
-                first=as_it_stands(contest.candidate(), parameters),
+                first=() if present is None else (present,),
                 allowed=allowed,
             )
 

@@ -134,17 +134,17 @@ def test_two_at_a_time_are_never_asked_for_the_same(tmp_path: Path) -> None:
 
 def test_the_settings_as_they_stand_come_first(tmp_path: Path) -> None:
     first = (("BQ", "256"), ("BKV", "2"))
-    assert study(tmp_path, SMALL, first=first).ask() == first
+    assert study(tmp_path, SMALL, first=[first]).ask() == first
 
 
 def test_what_a_condition_leaves_out_is_not_asked_for_whatever_is_known(tmp_path: Path) -> None:
     before = worked_off(study(tmp_path, SMALL), lambda settings: float(dict(settings)["BQ"]))
     fastest = min(before, key=lambda settings: before[settings] or inf)
     left = frozenset(settings for settings in before if dict(settings)["BQ"] == "512")
-    again = study(tmp_path, SMALL, allowed=left, first=fastest)
+    again = study(tmp_path, SMALL, allowed=left, first=[fastest])
     assert worked_off(again, lambda settings: 1.0).keys() == left
     assert again.earlier.keys() == before.keys(), "what was looked at counts all the same"
-    assert worked_off(study(tmp_path, SMALL, name="new", allowed=left, first=fastest), lambda _: 1.0).keys() == left
+    assert worked_off(study(tmp_path, SMALL, name="new", allowed=left, first=[fastest]), lambda _: 1.0).keys() == left
 
 
 def test_a_search_that_goes_on_has_what_is_left_of_its_trials(tmp_path: Path) -> None:

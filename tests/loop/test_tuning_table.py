@@ -450,6 +450,23 @@ def test_what_the_machine_kept_from_its_time_is_tried_again(changes: dict[str, A
     assert not fill._may_pass(row(trials=(ScreenedSetting(settings=(), seconds=None, failure_kind="vmem-exceeded"),)))
 
 
+def test_a_search_begins_with_the_best_of_the_nearest_rows() -> None:
+    def best(block: str, **changes: Any) -> Row:
+        return row(settings=(("BQ", block),), **changes)
+
+    rows = [
+        best("1", chip="v5e", parameters=()),
+        best("2", parameters=()),
+        best("3", chip="v5e"),
+        best("4", kernel="another"),
+        best("5", unchecked="wrong-result", checks=0),
+        best("2", chip="v7x"),
+        best("6", chip="v7x", parameters=()),
+    ]
+    winners = fill._winners(rows, ROW.kernel, dict(ROW.parameters), ROW.chip)
+    assert [dict(settings)["BQ"] for settings in winners] == ["3", "2", "1"]
+
+
 def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -457,7 +474,7 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     grid = search_space.space(["BQ=128,256"])
     made: list[str] = []
 
-    def row_made(kernel: Any, shape: Any, contest: Any, how: Any, progress: Any, search: str) -> Row:
+    def row_made(kernel: Any, shape: Any, contest: Any, how: Any, progress: Any, search: str, others: Any) -> Row:
         parameters = contest.problem.statement().parameters
         made.append(shape.name)
         names = {"kernel": kernel.name, "chip": "v5e", "shape": shape.name, "kernel_digest": kernel.digest}

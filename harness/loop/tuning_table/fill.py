@@ -5,8 +5,9 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
@@ -34,6 +35,8 @@ from harness.units import seconds as in_seconds
 
 # The number of settings to judge; if all of them fail their checks, the row has the fastest, marked as unchecked.
 _JUDGED = 3
+# The number of settings that the search takes from other rows of the table.
+_WINNERS = 3
 _TRUTHS = ("True", "False")
 # Failures that no constant of a kernel.py changes: all settings fail like the first.
 _OF_CALLS = ("missing-kernel-fn", "wrong-signature", "host-callback", "interpret-mode", "sharded", "sparsecore")
@@ -159,7 +162,7 @@ def rows(
             earlier = row_of_search.get(search)
             # A contest's fallback is its present kernel.py, on which the search does not depend.
             if earlier is None or earlier.fallback != kernel.fallback(dict(earlier.parameters)):
-                row = _row(kernel, shape, contest, how, progress, search)
+                row = _row(kernel, shape, contest, how, progress, search, [*row_of_search.values()])
             else:
                 row = replace(earlier, shape=shape.name, kernel_digest=kernel.digest)
             if row != earlier:
@@ -212,7 +215,15 @@ def _contest(kernel: TunedKernel, shape: Shape, chip: str, folder: Path) -> Cont
     return contest
 
 
-def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, progress: Progress, search: str) -> Row:
+def _row(
+    kernel: TunedKernel,
+    shape: Shape,
+    contest: Contest,
+    how: Filling,
+    progress: Progress,
+    search: str,
+    others: Sequence[Row],
+) -> Row:
     statement = contest.problem.statement()
     parameters: dict[str, object] = dict(statement.parameters)
     grid, fallback = kernel.space(parameters), kernel.fallback(parameters)
@@ -220,7 +231,8 @@ def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, prog
     where = f"{shape.name} on {contest.chip.name}"
     progress(where, "start", 0.0)
     began = time.monotonic()
-    evidence_of, earlier = _screened(contest, grid, allowed, fallback, how, progress, where)
+    first = (fallback, *_winners(others, kernel.name, parameters, contest.chip.name))
+    evidence_of, earlier = _screened(contest, grid, allowed, first, how, progress, where)
     timed = {settings: ends for settings, evidence in evidence_of.items() if (ends := _ends(evidence)) is not None}
     ranked = sorted(timed, key=lambda settings: fmean(timed[settings]))
     judged = _judged(contest, ranked, progress, where)
@@ -286,16 +298,17 @@ def _screened(
     contest: Contest,
     grid: Grid,
     allowed: frozenset[Settings] | None,
-    fallback: Settings,
+    first: tuple[Settings, ...],
     how: Filling,
     progress: Progress,
     where: str,
 ) -> tuple[dict[Settings, Evidence], Mapping[Settings, float]]:
     """The evidence about each setting that was tried, and the times of settings from the search that this continues.
 
-    The settings are in the order of asking, and the fallback is always among them.
+    The settings are in the order of asking. The search begins with those of `first` that are in the grid; the fallback,
+    the first of them, is always tried.
     """
-    original = contest.candidate()
+    original, fallback = contest.candidate(), first[0]
     is_in_grid = _is_in(fallback, grid, allowed)
     study = Study(
         grid,
@@ -306,7 +319,7 @@ def _screened(
         path=contest.directory / "profile_data" / "tune.journal",
         name=study_name(contest, grid),
         in_all=True,
-        first=fallback if is_in_grid else None,
+        first=[settings for settings in first if _is_in(settings, grid, allowed)],
         allowed=allowed,
     )
     # If the search does not ask for the fallback (outside the grid, or known), the fallback is tried at the end.
@@ -343,6 +356,13 @@ def _screened(
 
     screening.screen(contest, ask, tell, policy_here(), on="simulated", places=how.places)
     return {settings: evidence_of[settings] for settings in asked.values() if settings in evidence_of}, study.earlier
+
+
+def _winners(rows: Sequence[Row], kernel: str, parameters: Parameters, chip: str) -> Iterator[Settings]:
+    """The best settings of the kernel's other rows: first those of the same shape, then those of the same chip."""
+    near = sorted(rows, key=lambda row: (dict(row.parameters) != parameters, row.chip != chip))
+    winners = (row.settings for row in near if row.kernel == kernel and row.is_entry and row.settings is not None)
+    yield from islice(dict.fromkeys(winners), _WINNERS)
 
 
 def _is_of_all(evidences: Collection[Evidence]) -> bool:

@@ -18,6 +18,8 @@ BLOCK = 128
 # The shortest block. A change to a shorter block might move no output: one in 80 numbers of eight bits is zero, and
 # only three of eight rows of attention's composite weigh all keys equally.
 _LEAST = 8
+# The least share of empty lines at which there are two runs of them.
+_TWO_RUNS = 0.05
 # The shortest length of reduced shapes: two of the smallest blocks.
 SHORTEST = 2 * BLOCK
 
@@ -84,6 +86,24 @@ def empty_block(length: int, least: int, random: np.random.Generator, *, is_last
     size = least << int(random.integers(max(1, (length // (4 * least)).bit_length())))
     start = size * int(random.integers(length // size - (not is_last)))
     return range(start, start + size)
+
+
+def empty_lines(length: int, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
+    """The rows or columns to be made zero, True for each: `share` of all at random places, and up to two runs.
+
+    A run is 8 lines shorter than a power of two, about a quarter of `length`. It begins where blocks of any size begin,
+    or ends where they end. So blocks of 16, 32, 64 ... lines lack only their last or only their first lines, and a
+    kernel that decides by the other lines about the whole block is wrong. With a small share there is only one run, so
+    that enough lines are left.
+    """
+    is_empty = random.random(length) < share
+    run = (1 << (length // 4).bit_length() - 1) - _LEAST if length >= 8 * _LEAST else length // 4
+    half = length // (4 * _LEAST) * 2 * _LEAST or length // 2
+    first, last = (half * int(random.integers(2)) for _ in range(2))
+    runs = [slice(first, first + run), slice(last + half - run, last + half)]
+    for lines in runs if share >= _TWO_RUNS else [runs[int(random.integers(2))]]:
+        is_empty[lines] = True
+    return is_empty
 
 
 def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators import space
-from harness.operators.blocks import borders
+from harness.operators.blocks import borders, empty_lines
 from harness.operators.normals import normal
 from harness.records import Array, Statement
 
@@ -44,7 +44,8 @@ class Texture:
     - Each row and column has its own mean of up to `offset`.
     - `channels` of the columns are `channel_factor` times as large.
     - `spikes` random elements of each row are `spike`; no column gets a second spike before every column has one.
-    - The fraction `zeros` of the elements is zero, and so are fractions of whole rows and columns, except in a vector.
+    - The fraction `zeros` of the elements is zero, and so are fractions of whole rows and columns, except in a vector
+      (`blocks.empty_lines`).
     """
 
     noise: float = 1.0
@@ -152,7 +153,7 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
             if share:
                 # Half of the rows or columns at borders of blocks are zeroed too: kernels may test only those.
                 edges = borders(len(empty))
-                empty[random.random(len(empty)) < share] = 0
+                empty[empty_lines(len(empty), share, random)] = 0
                 empty[edges[random.random(len(edges)) < 0.5]] = 0
     return array.reshape(shape)
 

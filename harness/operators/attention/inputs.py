@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.operators.blocks import BLOCK, borders, empty_block, turned
+from harness.operators.blocks import BLOCK, borders, empty_block, empty_lines, turned
 from harness.operators.problem import Rows, Values
 from harness.operators.space import generator
 
@@ -45,12 +45,12 @@ def empty_rows(sequence: int, seed: int) -> range:
 def empty_queries(q: NDArray[Any], share: float, random: np.random.Generator) -> None:
     """Makes some of `q` `[batch, heads, sequence, head_dim]` zero, as padding makes them.
 
-    The zero rows are a block (`empty_block`) and a share of each head's rows. Half of the share is common to all heads.
+    The zero rows are a block (`empty_block`), a share of each head's rows, and an equal share of rows that are zero in
+    all heads (`empty_lines`).
     """
     batch, heads, sequence, _ = q.shape
-    for alike in (heads, 1):
-        is_empty = random.random((batch, alike, sequence)) < share / 2
-        q[np.broadcast_to(is_empty, (batch, heads, sequence))] = 0
+    q[random.random((batch, heads, sequence)) < share / 2] = 0
+    q[:, :, empty_lines(sequence, share / 2, random)] = 0
     q[:, :, empty_block(sequence, BLOCK, random)] = 0
 
 

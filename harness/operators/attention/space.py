@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.attention.inputs import InputSizes, empty_queries
+from harness.operators.blocks import empty_lines
 from harness.operators.problem import Values
 
 # A score that all keys of a query have in common moves no weight, so it may be this large, or this far below zero. The
@@ -361,7 +362,7 @@ def build(shape: InputSizes, recipe: Recipe, random: np.random.Generator) -> tup
             largest = deviation[..., 0] * random.uniform(*_LARGEST, q.shape[:3])
             _move_halfway(shape.scale, q, k, np.flatnonzero(directions[:, number]), largest)
     if recipe.empty_keys:
-        empty = random.random(shape.kv_sequence) < recipe.empty_keys
+        empty = empty_lines(shape.kv_sequence, recipe.empty_keys, random)
         k[:, :, empty] = 0
         v[:, :, empty] = 0
     if recipe.distinct:

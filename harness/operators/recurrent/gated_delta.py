@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from harness.operators.axes import axis
-from harness.operators.blocks import empty_block
+from harness.operators.blocks import empty_block, empty_lines
 from harness.operators.fields import require_member
 from harness.operators.formula import Formula, Rounds
 from harness.operators.problem import Values
@@ -108,6 +108,7 @@ class GatedDelta(Formula):
         block = empty_block(stop, _EMPTY_STEPS, random)
         for array in inputs:
             is_empty = random.random(array.shape[:2]) < _EMPTY
+            is_empty[empty_lines(len(is_empty), _EMPTY, random)] = True
             is_empty[block] = True
             is_empty[stop:] = False
             array[is_empty] = 0

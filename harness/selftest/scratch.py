@@ -96,6 +96,7 @@ _CONTESTS = {
     "grouped_long": _like("grouped-matmul", M="24576", GROUPS="4", K="512", N="512"),
     "swiglu_long": _like("swiglu", TOKENS="8192", MODEL="512", HIDDEN="512"),
     "distances": _like(scaffold.FORMULA),
+    "places": _like(scaffold.FORMULA),
 }
 # Problems stated by a formula, in place of the template's problem.
 _STATED = Path(__file__).parent / "candidates" / "contests"

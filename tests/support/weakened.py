@@ -179,7 +179,11 @@ _OF_ONE_MODULE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("known operations", "inputs_fused", "def refuse_unclassified(*_): pass"),
     ),
     "judge/evaluate/interpret/outside.py": (
-        ("undefined results outside kernels", "last_of_equal_indices", "def with_marked_results(jaxpr): return jaxpr"),
+        (
+            "undefined results outside kernels",
+            "last_of_equal_indices",
+            "def with_marked_results(jaxpr, chip): return jaxpr",
+        ),
     ),
     "operators/tolerance.py": (
         ("error against float64", "no_rescale", f"WORST_FACTOR = {_ANY}\nRMS_FACTOR = {_ANY}"),

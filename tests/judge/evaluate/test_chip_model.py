@@ -266,6 +266,10 @@ def test_narrow_numbers_are_packed_into_words_and_come_out_again(checked: bool) 
         np.testing.assert_array_equal(on("v6e", unpack, both.astype(np.uint32), checked=checked), rounded(values))
 
 
+def test_the_negation_of_zero_is_plus_zero() -> None:
+    assert not np.signbit(on("v5e", lambda x: -x, np.zeros((8, 128), np.float32))).any()
+
+
 def test_powers_of_two_of_float32_are_right_to_the_last_places() -> None:
     x = np.concatenate([X.ravel() * 40, [0.0, -0.0, 127.5, 128.0, -126.0, -200.0, 1e9, -1e9, np.inf, -np.inf, np.nan]])
     x = np.pad(x, (0, -len(x) % 128)).astype(np.float32).reshape(-1, 128)

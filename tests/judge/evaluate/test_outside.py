@@ -1,6 +1,7 @@
 """Operations outside kernels: what the table lists, what it refuses, and marks where no result is defined."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from refusals import rejected
 
 from harness.hardware import chip
 from harness.judge.evaluate.interpret import outside, undefined
-from harness.judge.evaluate.trace import integrity, semantics
+from harness.judge.evaluate.trace import forbidden_operations, integrity, semantics
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
 from harness.sandbox.messages import Rejected
 
@@ -23,7 +24,7 @@ INDICES = jnp.arange(8, dtype=jnp.int32)
 
 def marked(function: Callable[..., Any], *inputs: Any) -> list[Any]:
     closed = jax.make_jaxpr(function)(*inputs)
-    program = closed.replace(jaxpr=outside.with_marked_results(closed.jaxpr))
+    program = closed.replace(jaxpr=outside.with_marked_results(closed.jaxpr, chip("v5e")))
     return [np.asarray(out) for out in jax.jit(core.jaxpr_as_fun(program))(*jax.tree.leaves(inputs))]
 
 
@@ -33,9 +34,42 @@ def refused(function: Callable[..., Any], *inputs: Any) -> str:
     return caught.value.failure.kind
 
 
+def test_quotients_remainders_and_roots_are_those_of_the_chip() -> None:
+    multiples = 41 * np.arange(100, dtype=np.float32)
+    (quotients,) = marked(lambda x: x / 41, multiples)
+    assert quotients[1] < 1
+    assert np.count_nonzero(np.floor(quotients) != np.arange(100)) > 5
+    (rest,) = marked(lambda x: jnp.fmod(x, jnp.float32(0.013)), np.array([1e6], np.float32))
+    assert rest[0] > 0.013
+    (root,) = marked(jnp.sqrt, np.array([0, 2], np.float32))
+    assert root[0] == 0
+
+
+def cancelled(x: Any) -> Any:
+    return (x[:, None] + jnp.float32(2**23)) - 2**23
+
+
+@pytest.mark.parametrize(
+    ("function", "is_refused"),
+    [
+        (cancelled, True),
+        (jax.jit(cancelled), True),
+        (lambda x: jax.jit(lambda y: y - 2.0**23)(jax.jit(lambda y: y + 2.0**23)(x)), True),
+        (lambda x: (2.0**23 + x).astype(jnp.bfloat16) - 2, True),
+        (lambda x: (x + 2.0**23) - x, False),
+        (lambda x: (x * 3 + 1) * 2 + 1, False),
+        (lambda x: (INDICES + 1) - 1, False),
+    ],
+)
+def test_a_second_constant_is_refused(function: Callable[..., Any], is_refused: bool) -> None:
+    jaxpr = jax.make_jaxpr(function)(ROWS).jaxpr
+    with rejected("platform-dependent", "got a second one") if is_refused else nullcontext():
+        forbidden_operations.refuse_second_constants(jaxpr)
+
+
 def test_what_the_table_calls_modelled_is_modelled() -> None:
     listed = {name for name, entry in semantics.OUTSIDE_ENTRIES.items() if entry.kind == "modelled"}
-    assert listed == outside.MODELS.keys()
+    assert listed == outside.MODELS.keys() | outside.ON_TPU.keys()
     names = [name for entry in OUTSIDE for name in entry.primitives]
     assert len(names) == len(set(names))
 

@@ -293,7 +293,7 @@ def _integer_pow(equation: Equation, _: Chip) -> Model | None:
     return model
 
 
-def _sqrt(equation: Equation, chip: Chip) -> Model | None:
+def root(equation: Equation, chip: Chip) -> Model | None:
     """Models the compiled form, x * rsqrt(x), or sqrt(x) where this product is not finite."""
     dtype = equation.invars[0].aval.dtype
     steps_are_narrow = dtype == jnp.bfloat16 and chip.has_bfloat16_units
@@ -364,10 +364,17 @@ def _sum_of_registers(x: Any, rank: int, axes: tuple[int, ...]) -> Any:
     return total
 
 
+def _negated(equation: Equation, _: Chip) -> Model | None:
+    """Models the negation of floats, 0 - x, which is +0 for both zeros."""
+    is_float = jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.floating)
+    return (lambda x: lax.sub(lax.full_like(x, 0), x)) if is_float else None
+
+
 # Quotients.
 
 
-def _div(equation: Equation, chip: Chip) -> Model | None:
+def quotient(equation: Equation, chip: Chip) -> Model | None:
+    """Models a quotient of floats, x (1 / y), and marks an integer quotient by zero."""
     dtype = equation.outvars[0].aval.dtype
     if jnp.issubdtype(dtype, jnp.integer):
         return divided(equation)
@@ -383,7 +390,7 @@ def _div(equation: Equation, chip: Chip) -> Model | None:
     return model
 
 
-def _rem(equation: Equation, _: Chip) -> Model | None:
+def remainder(equation: Equation, _: Chip) -> Model | None:
     """Models the compiled form for floats: r = |x| - floor(|x| (1 / |y|)) |y|, or 0 if r = |y|, with the sign of x."""
     dtype = equation.outvars[0].aval.dtype
     if jnp.issubdtype(dtype, jnp.integer):
@@ -589,9 +596,10 @@ _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "log1p": _log1p,
     "logistic": _logistic,
     "integer_pow": _integer_pow,
-    "sqrt": _sqrt,
-    "div": _div,
-    "rem": _rem,
+    "neg": _negated,
+    "sqrt": root,
+    "div": quotient,
+    "rem": remainder,
     **dict.fromkeys(("max", "min", "clamp", "reduce_max", "reduce_min"), _extreme),
     "reduce_sum": _reduce_sum,
     "reciprocal": _reciprocal,

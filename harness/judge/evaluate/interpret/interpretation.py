@@ -49,7 +49,7 @@ def runnable(
         # On one chip, TPU interpret mode does not mark undefined results outside kernels, because the reference program
         # marks them on the same inputs.
         is_marked = interpret is True or bool(chip.mesh)
-        jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr) if is_marked else jaxpr)
+        jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr, chip) if is_marked else jaxpr)
     jaxpr = pallas_on_cpu.with_interpret(jaxpr, interpret, chip, is_flipped=is_flipped, joins_windows=joins_windows)
     return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr))  # type: ignore[no-any-return]
 

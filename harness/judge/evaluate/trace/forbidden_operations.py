@@ -15,6 +15,11 @@ from harness.sandbox.messages import Rejected
 
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
 _PLATFORM = ("platform_index", "platform_dependent")
+_SUMS = ("add", "sub", "add_any")
+# Operations that change no float, or only its type.
+_MOVES = frozenset(
+    ("broadcast_in_dim", "convert_element_type", "copy", "dynamic_slice", "expand_dims", "reshape", "slice", "squeeze")
+)
 
 
 def refuse_foreign_work(jaxpr: jaxprs.Jaxpr) -> None:
@@ -42,6 +47,59 @@ def refuse_foreign_work(jaxpr: jaxprs.Jaxpr) -> None:
     if not jaxprs.pallas_calls(jaxpr):
         message = "expected kernel_fn to do its work in pl.pallas_call, got a program without a Pallas call"
         raise Rejected("static", "no-pallas-call", message)
+
+
+def refuse_second_constants(jaxpr: jaxprs.Jaxpr) -> None:
+    """Raises Rejected `platform-dependent` if two constants are added to a float outside kernels, one after the other.
+
+    On a chip XLA adds both constants first. So (x + c) - c is x there, and x rounded to the digits of c on a CPU.
+    """
+    equation = next(_second_constants(jaxpr, set(), set()), None)
+    if equation is not None:
+        message = (
+            "expected at most one constant to be added to a number outside Pallas calls, got a second one: XLA adds "
+            "the two constants first, so that the number is not rounded between the two sums; add in the kernel, or "
+            "add one constant"
+        )
+        raise jaxprs.refusal(equation, "platform-dependent", message)
+
+
+def _second_constants(jaxpr: jaxprs.Jaxpr, constants: set[Any], sums: set[Any]) -> Iterator[jaxprs.Equation]:
+    """The sums of a constant and a number to which a constant was added already.
+
+    `constants` are the program's variables that hold a constant, and `sums` those that are a sum with a constant; both
+    are extended.
+    """
+
+    def is_constant(operand: Any) -> bool:
+        return isinstance(operand, core.Literal) or operand in constants
+
+    for equation in jaxpr.eqns:
+        name, operands = equation.primitive.name, equation.invars
+        is_float = all(jnp.issubdtype(getattr(out.aval, "dtype", int), jnp.floating) for out in equation.outvars)
+        if jaxprs.is_pallas_call(equation):
+            continue
+        if name in _SUMS and is_float:
+            others = [operand for operand in operands if not is_constant(operand)]
+            if len(others) == 1:
+                if others[0] in sums:
+                    yield equation
+                sums |= {*equation.outvars}
+            elif not others:
+                constants |= {*equation.outvars}
+        elif name in _MOVES and is_float:
+            if is_constant(operands[0]):
+                constants |= {*equation.outvars}
+            elif operands[0] in sums:
+                sums |= {*equation.outvars}
+        for part in jaxprs.inner(equation):
+            outer = jaxprs.outer_operands(equation, part)
+            constants_inside = {inside for inside, operand in outer.items() if is_constant(operand)}
+            sums_inside = {inside for inside, operand in outer.items() if not is_constant(operand) and operand in sums}
+            yield from _second_constants(part, constants_inside, sums_inside)
+            if len(part.outvars) == len(equation.outvars):
+                pairs = [*zip(part.outvars, equation.outvars, strict=True)]
+                sums |= {out for inside, out in pairs if isinstance(inside, core.Var) and inside in sums_inside}
 
 
 def written_tables(equation: jaxprs.Equation) -> list[Any]:

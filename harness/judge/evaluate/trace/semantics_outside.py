@@ -16,11 +16,12 @@ OUTSIDE = (
         "population_count select_n sign square sub xor clamp",
         "IEEE; integers wrap",
         "the same",
-        "each bfloat16 result is rounded on both",
+        "a chip may leave out the rounding of a bfloat16 result that is converted to float32; a constant added to a "
+        "sum with another constant is refused, because XLA adds the constants first",
     ),
     same(
         "acos acosh asin asinh atan atanh cbrt cos cosh erf_inv floor ceil integer_pow nextafter round rsqrt sin "
-        "sinh sqrt tan atan2",
+        "sinh tan atan2",
         "library function",
         "polynomials and iterations",
         _ONLY_ROUNDING,
@@ -50,9 +51,11 @@ OUTSIDE = (
     modelled(
         "div rem",
         "of an integer by 0: -1 (div), the dividend (rem)",
-        "of an integer by 0: not published",
-        "the quotient or remainder of an integer by 0 is a mark; floats differ only by rounding",
+        "of an integer by 0: not published. float32: as in kernels; a product if the divisor is a constant",
+        "the quotient or remainder of an integer by 0 is a mark; float32 as in kernels: x * (1 / y), and the remainder "
+        "by this quotient",
     ),
+    modelled("sqrt", "exact", "x * rsqrt(x)", "float32: computed as on the chip"),
     modelled(
         "shift_left shift_right_logical shift_right_arithmetic",
         "a shift by the word length or more gives 0, or the sign in every bit",

@@ -154,13 +154,14 @@ FUNCTIONS = (
 
 ARITHMETIC = (
     same(
-        "add sub mul neg abs square add_any",
+        "add sub mul abs square add_any",
         "IEEE; integers wrap",
         "float32: the same. bfloat16: on v4, v5e, v5p each result is computed in float32 and rounded; on v6e and v7x "
         "in bfloat16",
         "each bfloat16 result is rounded in the checked program too; XLA's own program for the CPU leaves such "
         "roundings out. Subnormal numbers may become 0",
     ),
+    modelled("neg", "changes the sign", "0 - x: the negation of either zero is +0", "computed as on the chip"),
     modelled(
         "max min clamp reduce_max reduce_min",
         "NaN if an operand is NaN",

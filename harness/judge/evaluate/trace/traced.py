@@ -62,6 +62,8 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
     one_core.refuse_sparsecore(closed.jaxpr)
     one_core.refuse_dtypes(closed.jaxpr, chip)
     forbidden_operations.refuse_foreign_work(closed.jaxpr)
+    if chip.platform == "tpu":
+        forbidden_operations.refuse_second_constants(closed.jaxpr)
     semantics.refuse_unclassified(closed.jaxpr, chip)
     forbidden_operations.refuse_changed_tables(closed.jaxpr)
     forbidden_operations.refuse_written_inputs(closed.jaxpr)

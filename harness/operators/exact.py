@@ -56,6 +56,14 @@ def is_exact(problem: object, output: Array) -> bool:
     return output.name in stated or not is_float(numpy_dtype(output.dtype))
 
 
+def any_finite(values: Values, random: np.random.Generator) -> Values:
+    """Random finite numbers of the dtype of `values`, of all magnitudes; a few elements of `values` stay."""
+    dtype = values.dtype
+    numbers = random.integers(1 << 8 * dtype.itemsize, size=values.shape, dtype=f"u{dtype.itemsize}").view(dtype)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(numbers), numbers, values)
+
+
 def differing(got: Exact, expected: Exact) -> NDArray[np.bool_]:
     """True for elements that differ in any bit: the sign of a zero counts, and a NaN equals itself."""
     # An integer 0 became +0.0 when `got` was converted from the output's dtype.

@@ -49,6 +49,19 @@ def test_tables_of_every_kind_are_in_range_and_need_no_more_pages_than_there_are
                 assert len(np.unique(pages)) == len(pages)
 
 
+@pytest.mark.parametrize("problem", [RAGGED, DECODE, replace(RAGGED, update=True)], ids=["ragged", "decode", "update"])
+def test_some_free_slots_hold_numbers_next_to_which_no_added_number_hides_a_score(problem: PagedAttention) -> None:
+    inputs = problem.make_inputs("page-borders", 0)
+    sequences = list(problem._tables_of(inputs).sequences(problem.page_size))
+    for array in problem._cache.keys_and_values(*inputs[1 : 3 if problem.tokens is None else 2]):
+        largest = np.abs(array.astype(np.float32)).max(axis=(2, 3))
+        assert 0.1 < (largest > 1e29).mean() < 0.4
+        assert largest.max() < 1e32
+        for sequence in sequences:
+            places = tuple(part[: problem._cache.in_pages(sequence)] for part in sequence.slots(problem.page_size))
+            assert (largest[places] < 100).all()
+
+
 @pytest.mark.long
 def test_each_kind_has_what_it_is_for() -> None:
     seeds = range(20)

@@ -82,6 +82,27 @@ def test_pieces_lie_anywhere_in_the_new_rows_and_columns_behind_them_hold_anythi
         assert max(copied) < ROWS.tokens
 
 
+@pytest.mark.parametrize("family", ["written-before", "composite"])
+def test_a_cache_may_have_some_rows_of_a_piece_already_but_not_the_whole_piece(family: str) -> None:
+    firsts = lasts = 0
+    for seed in range(10):
+        new, slices, cache, count = ROWS.make_inputs(family, seed)
+        for place, start, rows in slices.T[: count[0]]:
+            same = (new[start : start + rows] == cache[place : place + rows]).all(axis=(1, 2))
+            assert family == "composite" or not same.all()
+            firsts, lasts = firsts + int(same[0]), lasts + int(same[-1])
+    assert firsts > 5
+    assert lasts > 5
+
+
+def test_patterns_are_finite_numbers_of_all_magnitudes() -> None:
+    new, _, cache, _ = ROWS.make_inputs("patterns", 0)
+    for array in (new, cache):
+        magnitudes = np.abs(array[array != 0].astype(np.float64))
+        assert magnitudes.min() < 2.0**-120
+        assert 2.0**120 < magnitudes.max() < np.inf
+
+
 @pytest.mark.parametrize("problem", [LATENT, replace(LATENT, tokens=40), replace(LATENT, tokens=5)])
 def test_several_sequences_may_have_many_tokens_and_some_none(problem: LatentAttention) -> None:
     made = tables(problem)

@@ -12,7 +12,7 @@ from harness.operators.axes import axis
 from harness.operators.blocks import around, drawn_block, turned
 from harness.operators.collectives.over_chips import AXIS, OverChips, Split
 from harness.operators.controls import Answer, rounded
-from harness.operators.exact import ExactAnswers
+from harness.operators.exact import ExactAnswers, any_finite
 from harness.operators.fields import require_member
 from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
@@ -190,11 +190,7 @@ class AllGather(ExactAnswers, _Collective):
         made = _Collective.make_inputs(self, "normal" if family == "patterns" else family, seed)
         if family != "patterns":
             return made
-        dtype = DTYPES[self.dtype]
-        bits = generator(family, seed).integers(1 << 8 * dtype.itemsize, size=self._shape, dtype=f"u{dtype.itemsize}")
-        x = bits.view(dtype)
-        with np.errstate(invalid="ignore"):
-            return (np.where(np.isfinite(x), x, made[0]),)
+        return (any_finite(made[0], generator(family, seed)),)
 
     def exact(self) -> tuple[str, ...]:
         """The name of y, which is copied."""

@@ -40,6 +40,11 @@ _DRAWN_AT_FULL = DRAWN + attention_space.ALL
 # Slots that belong to no sequence hold stale keys and values. These are larger than others by this factor, so that a
 # kernel that reads them is noticed.
 _STALE = 2.0**8
+# This share of these slots hold numbers around 1e30: a mask of -1e12 that is added to their scores changes nothing. All
+# scores and sums that a kernel may compute still fit in float32.
+_HUGE, _HUGE_SHARE = 2.0**92, 0.25
+# The family of probes at a reduced shape has no numbers as large, because probes multiply free slots by up to 2^40.
+_PROBED = "any"
 # The number of different stale numbers: a prime, so that no two pages hold the same numbers in the same places.
 _STALE_NUMBERS = 1_048_573
 
@@ -256,6 +261,7 @@ class PagedAttention(Operator, Borrowed):
         decode, mixed: the timed tables. Families of `paged_tables.draw`: tables of that kind. In both, values are N(0,
         1). logits-x10, logits-x50, needles, equal-keys, far-values, far-below: values as in Attention, sequence by
         sequence; any lengths. Drawn families and composite: values as in Attention, tables of one of these kinds.
+        Slots that belong to no sequence hold 256 N(0, 1); except in the family `any`, a quarter are 2^92 times larger.
         """
         of_tables = (*self._timed, *self._kinds)
         if family not in (*of_tables, *_OF_VALUES, "composite") and not family.startswith((DRAWN, RECIPE)):
@@ -267,6 +273,9 @@ class PagedAttention(Operator, Borrowed):
         stale = (random.standard_normal(_STALE_NUMBERS, dtype=np.float32) * np.float32(_STALE)).astype(dtype)
         q, k, v = (np.resize(stale, shape) for shape in ((self.rows, self.heads, self.head_dim), slots, slots))
         newest = (random.standard_normal((self.rows, 2 * self.kv_heads, self.head_dim)) * _STALE).astype(dtype)
+        if family != _PROBED:
+            for some in (k, v, newest):
+                some[random.random(some.shape[:-2]) < _HUGE_SHARE] *= dtype.type(_HUGE)
         for sequence, own_seed in zip(tables.sequences(self.page_size), self._seeds(seed), strict=False):
             arrays = self._attention(len(sequence.tokens), sequence.length).make_inputs(values, own_seed)
             places = sequence.slots(self.page_size)
@@ -316,7 +325,7 @@ class PagedAttention(Operator, Borrowed):
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Probes: each row must depend on its slots and queries, and on nothing beyond its sequence and its own key."""
-        family = "composite" if full else "any"
+        family = "composite" if full else _PROBED
         sequences = tuple(self._tables(family, seed).sequences(self.page_size))
         return paged_probes.probes(self._cache, self.rows, self.heads, sequences, self._seeds(seed), family, seed)
 

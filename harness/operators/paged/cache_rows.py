@@ -6,13 +6,16 @@ from typing import Any
 import numpy as np
 
 from harness.operators.axes import axis
-from harness.operators.exact import numpy_dtype
+from harness.operators.exact import any_finite, numpy_dtype
 from harness.operators.fields import require
 from harness.operators.formula import Formula, Rounds
 from harness.operators.problem import Values
+from harness.operators.space import generator
 from harness.records import Array, Statement, Work
 
-_IN_ORDER = "in-order"
+_IN_ORDER, _WRITTEN_BEFORE, _PATTERNS = "in-order", "written-before", "patterns"
+# The share of rows of a composite that hold any finite numbers.
+_PATTERNS_SHARE = 0.125
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,7 @@ class CacheRows(Formula):
 
     operation = "cache_rows"
     timed = ("even",)
-    own_families = (*Formula.own_families, _IN_ORDER)
+    own_families = (*Formula.own_families, _IN_ORDER, _WRITTEN_BEFORE, _PATTERNS)
     tokens: int
     heads: int = field(metadata=axis(few=2))
     head_dim: int
@@ -65,6 +68,34 @@ class CacheRows(Formula):
     def exact(self) -> tuple[str, ...]:
         """The name of Y, which is copied without rounding."""
         return ("y",)
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """As in a Formula, with three more families.
+
+        in-order: see `tables`. written-before: the cache holds some rows of some pieces already, such as the first, but
+        never all rows of a piece; in drawn families and the composite, too. patterns: NEW and CACHE hold any finite
+        numbers of the dtype, of all magnitudes, as some rows of the composite do.
+        """
+        new, slices, cache, count = Formula.make_inputs(self, family, seed)
+        random = generator(f"rows of {family}", seed)
+        if family in (_PATTERNS, "composite"):
+            share = 1 if family == _PATTERNS else _PATTERNS_SHARE
+            new, cache = (
+                np.where(random.random((len(rows), 1, 1)) < share, any_finite(rows, random), rows)
+                for rows in (new, cache)
+            )
+        if family == _WRITTEN_BEFORE or family not in (*self.timed, *self.own_families):
+            cache = self._written_before(new, slices[:, : count[0]], cache, random)
+        return new, slices, cache, count
+
+    def _written_before(self, new: Values, slices: Values, cache: Values, random: np.random.Generator) -> Values:
+        """The cache with the first, the last or any one row of some pieces in it, or with two or three of these."""
+        cache = cache.copy()
+        for place, start, rows in slices.T.tolist():
+            some = np.array([0, rows - 1, random.integers(rows)])[random.integers(2, size=3) == 1]
+            if len(set(some.tolist())) < rows:
+                cache[place + some] = new[start + some]
+        return cache
 
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
         """Pieces of new rows, each in a page of its own; in the timed call, equally long and without gaps in NEW.

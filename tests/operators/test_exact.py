@@ -91,6 +91,15 @@ def test_neighbouring_numbers_have_either_sign_and_any_size(dtype: str) -> None:
     assert (np.ptp(bits, axis=1) < 8).all()
 
 
+@pytest.mark.parametrize(("columns", "strides"), [(256, {2, 4, 8, 16, 32}), (1024, {2, 4, 8, 16, 32, 64, 128})])
+@pytest.mark.parametrize("family", ["lanes", "composite"])
+def test_the_largest_of_a_row_are_a_drawn_number_of_columns_apart(columns: int, strides: set[int], family: str) -> None:
+    problem = TopK(rows=512, columns=columns, k=8)
+    _, indices = answers(problem, problem.make_inputs(family, 5))
+    apart = np.gcd.reduce(indices - indices[:, :1], axis=1)
+    assert all((apart == stride).sum() >= 4 for stride in strides)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_hidden_elements_may_be_the_least_but_one(dtype: str) -> None:
     (x,) = TopK(rows=64, columns=128, k=4, dtype=dtype).make_inputs("masked", 5)

@@ -132,6 +132,29 @@ def test_what_has_decayed_in_sixteen_steps_has_no_inverse_in_float32(kind: str, 
     assert decays.max() <= 0
 
 
+@pytest.mark.parametrize("family", ["repeats", "composite"])
+@pytest.mark.parametrize("kind", ["delta rule", "gated delta rule", "gated delta rule 2", "delta attention"])
+def test_powers_of_the_products_of_some_keys_cancel(kind: str, family: str) -> None:
+    problem = replace(DELTA, kind=kind, time=512)
+    for seed in range(4):
+        inputs = dict(
+            zip((array.name for array in problem.arrays()[0]), problem.make_inputs(family, seed), strict=True)
+        )
+        k, largest = inputs["k"].astype(np.float64), 0.0
+        b = inputs["b"].reshape(*k.shape[:2], -1)
+        g = inputs.get("g", np.zeros(k.shape)).reshape(*k.shape[:2], -1)
+        for start in range(0, problem.time, 32):
+            steps = slice(start, start + 32)
+            slow = np.exp(g[steps].sum(axis=0).mean(axis=-1))[:, None, None]
+            products = np.tril(np.einsum("thd,shd->hts", b[steps] * k[steps], k[steps]) * slow, -1)
+            largest = max(largest, np.abs(np.linalg.matrix_power(products, 16)).max())
+        assert largest > 1e6
+
+
+def test_linear_attention_repeats_no_keys() -> None:
+    assert "repeats" not in replace(DELTA, kind="gated linear attention").families(False)
+
+
 def test_a_piece_may_be_far_longer_than_its_share_of_the_new_rows() -> None:
     shares = [made["slices"][2, : made["count"][0]].max() * made["count"][0] / ROWS.tokens for made in tables(ROWS)]
     assert max(shares) > 1.5

@@ -27,6 +27,15 @@ _STEEP, _RUN_STEPS = "steep", 32
 _FASTEST = 8.0
 # The range of p: in columns that hardly decay, all steps together decay by e^-(2^p).
 _SLOW = (-2.0, 1.0)
+# The family with runs of equal and of nearly equal keys, as repeated tokens make them, and the fewest and the most
+# steps of a run. The shortest run fills a chunk of 32 steps or half of a chunk of 64, wherever it begins.
+_REPEATS, _REPEATED = "repeats", (64, 512)
+# The distance of nearly equal keys, as negative powers of two; half of the runs have equal keys.
+_NEARNESS = (2, 11)
+# The most by which the gates b of a run are less than 1; in half of the runs they are 1.
+_ALMOST_ONE = 0.1
+# The families that some kinds do not have, and the gate that they need.
+_OF_GATES = {_STEEP: "g", _REPEATS: "b"}
 # The families in which some rows of each input are zero, as padding makes them; the share of such rows, and the fewest
 # steps of a block of zeros.
 _WITH_EMPTY_ROWS, _EMPTY, _EMPTY_STEPS = ("spikes", "composite"), 0.0625, 64
@@ -42,7 +51,7 @@ class GatedDelta(Formula):
     """
 
     operation = "gated_delta"
-    own_families = ("normal", "small", "spikes", _STEEP)
+    own_families = ("normal", "small", "spikes", _STEEP, _REPEATS)
     kind: str
     time: int = field(metadata=axis(shortest=128))
     heads: int = field(metadata=axis(few=2))
@@ -67,20 +76,24 @@ class GatedDelta(Formula):
         """The families: only a draw and a composite at the full shape, where checks are slow; else kinds and draws."""
         if full:
             return ("drawn-outliers", "composite")
-        decays = "g" in _GATES[self.kind]
-        alone = tuple(family for family in self.own_families if decays or family != _STEEP)
+        gates = (None, *_GATES[self.kind])
+        alone = tuple(family for family in self.own_families if _OF_GATES.get(family) in gates)
         return (*alone, "drawn-scales", "drawn-outliers")
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """As in a Formula, with one more family, and with rows that are made zero after `domain` was applied.
+        """As in a Formula, with two more families, and with rows that are made zero after `domain` was applied.
 
         spikes, composite: some rows of each input, and a block of steps of all inputs, are zero, as padding makes them;
         in the composite only in the first half of the steps.
         steep: about two thirds of the columns of G have the fastest decay, in all steps or in every second run of 32
         steps. The composite has such decays in the second half of its steps. Its other columns hardly decay: the decays
         of all their steps together are about e^-1, so that the first steps still count at the end.
+        repeats, composite: runs of 64 to 512 steps of a head have equal or nearly equal keys, B from 0.9 to 1 and
+        hardly any decay. Shapes of few steps have shorter runs.
         """
         inputs = Formula.make_inputs(self, family, seed)
+        if family in (_REPEATS, "composite") and "b" in _GATES[self.kind]:
+            self._repeat_keys(inputs, family, seed)
         if family in _WITH_EMPTY_ROWS:
             self._empty_rows(inputs, family, seed)
         gates = list(_GATES[self.kind])
@@ -100,6 +113,31 @@ class GatedDelta(Formula):
         is_fast = (period > 0) & (step // _RUN_STEPS % np.maximum(period, 1) == 0)
         g[is_fast & (step >= (self.time // 2 if family == "composite" else 0))] = -_FASTEST
         return inputs
+
+    def _repeat_keys(self, inputs: tuple[Values, ...], family: str, seed: int) -> None:
+        """Repeats keys in runs of steps of each head, which hardly decay and forget nearly all that their key recalls.
+
+        The powers of the matrix of products of such keys are large, and cancel in a kernel that adds them.
+        """
+        gates = dict(zip(_GATES[self.kind], inputs[3:], strict=True))
+        k, random = inputs[1], generator(f"repeats of {family}", seed)
+        # In the composite, a run lies in the first half of the steps, in which no decay is the fastest.
+        longest = min(_REPEATED[1], max(1, self.time // 4 if family == "composite" else self.time // 2))
+        lengths = np.log2((min(_REPEATED[0], longest), longest))
+        for head in range(self.heads):
+            stop = 0
+            while stop < self.time:
+                length = round(np.exp2(random.uniform(*lengths)))
+                start = stop + random.integers(length, endpoint=True)
+                stop = start + length
+                run = k[start:stop, head].astype(np.float32)
+                apart = np.exp2(-random.integers(*_NEARNESS)) * random.integers(2)
+                k[start:stop, head] = self.domain("k", run[:1] + apart * run).astype(k.dtype)
+                b = gates["b"][start:stop, head]
+                b[:] = 1 - _ALMOST_ONE * random.integers(2) * random.random(b.shape)
+                if "g" in gates:
+                    g = gates["g"][start:stop, head]
+                    g[:] = -random.random(g.shape) / length
 
     def _empty_rows(self, inputs: tuple[Values, ...], family: str, seed: int) -> None:
         """Makes single rows and the same block of all inputs zero; different blocks might make all outputs zero."""

@@ -22,8 +22,9 @@ from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
 _FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked", "wide")
-# Columns this far apart are in the same lane of the chip's vector registers.
-_LANES = 128
+# The distances of columns that a kernel may treat as one class, of which it keeps some elements. The longest is that of
+# columns in the same lane of the chip's vector registers.
+_STRIDES = (2, 4, 8, 16, 32, 64, 128)
 # Values of masked elements, besides those of `_almost_least`. The dtype's least number is below all of them, so that a
 # kernel may write it over chosen elements.
 _MASKED = (-3e38, -1e30)
@@ -85,9 +86,10 @@ class TopK(Operator, ExactAnswers, textures.Textured):
 
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: rows of one number.
         falling, rising: sorted rows. near: neighbouring numbers of dtype, of either sign and any size. lanes: the
-        largest elements lie 128 columns apart. masked: at most k elements of a row remain; all others are replaced by
-        one of the least numbers, such as -1e30. wide: each row of N(0, 1) times a power of two, from 2^-60 to 2^60.
-        composite: all of these, by row, from a drawn place on.
+        largest elements of a row are all those of columns 2, 4, 8 and so on to 128 apart; each row has one such stride,
+        and where possible at least k of these columns. masked: at most k elements of a row remain; all others are
+        replaced by one of the least numbers, such as -1e30. wide: each row of N(0, 1) times a power of two, from 2^-60
+        to 2^60. composite: all of these, by row, from a drawn place on.
         """
         if family.startswith((DRAWN, RECIPE)):
             made, _, _ = self._textured(family, seed)
@@ -107,8 +109,10 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         x[near] = self._neighbours(len(near), random)
         wide = np.flatnonzero(kinds == "wide")
         x[wide] *= np.exp2(random.integers(-_WIDE, _WIDE, (len(wide), 1), endpoint=True)).astype(np.float32)
-        for row in np.flatnonzero(kinds == "lanes"):
-            places = np.arange(random.integers(min(_LANES, self.columns)), self.columns, _LANES)
+        lanes = np.flatnonzero(kinds == "lanes")
+        strides = begun_anywhere(self._strides, seed, len(lanes))
+        for row, stride in zip(lanes, np.resize(strides, len(lanes)).tolist(), strict=True):
+            places = np.arange(random.integers(min(stride, self.columns)), self.columns, stride)
             x[row, places] = _LEVELS + np.abs(x[row, places])
         lows = np.array([*_MASKED, *self._almost_least()], np.float32)
         for row in np.flatnonzero(kinds == "masked"):
@@ -117,6 +121,11 @@ class TopK(Operator, ExactAnswers, textures.Textured):
             masked[seen] = x[row, seen]
             x[row] = masked
         return (self._without_negative_zeros(x),)
+
+    @property
+    def _strides(self) -> tuple[int, ...]:
+        """The strides whose classes of columns have at least k columns each, or the shortest if none has."""
+        return tuple(stride for stride in _STRIDES if stride * self.k <= self.columns) or _STRIDES[:1]
 
     def _neighbours(self, rows: int, random: np.random.Generator) -> NDArray[np.float32]:
         """Rows of neighbouring numbers of dtype: rounded to fewer bits they are equal. Few rows have both signs."""

@@ -43,6 +43,9 @@ _FACTOR = 0.5
 NEAR_ROWS = "near-rows"
 # The distance of nearly equal rows, as negative powers of two, relative to their contents.
 _NEARNESS = (2, 11)
+# The share of a composite's rows of integers that are neighbours, the number of such neighbours, and the power of two
+# from which on a number may be their least.
+_NEIGHBOUR_SHARE, _NEIGHBOURS, _LEAST_POWER = 0.25, 3, 6
 
 # The cached answers for the inputs that were checked last, and the most bytes that the cache keeps.
 _KEPT: dict[bytes, Exact] = {}
@@ -158,7 +161,9 @@ class Formula(Operator, textures.Textured):
         - plain: rows of zeros, of one number, of one number except in one element, of whole numbers and of halves, the
           same in all inputs of one shape. Integers that are data have long runs of the least number, the largest, 0 and
           a few others.
-        - near-rows: half of the rows of each input equal rows of an earlier input, the other rows nearly do.
+        - near-rows: half of the rows of each input equal rows of an earlier input, the other rows nearly do. Each row
+          of integers that are data holds three neighbours: the least numbers, the largest, or some from a power of two
+          on.
         - composite: all of these, by row.
 
         Each input of floats is then put into its `domain`.
@@ -216,7 +221,7 @@ class Formula(Operator, textures.Textured):
         return rows.reshape(shape)
 
     def _integers(self, array: Array, family: str, random: np.random.Generator) -> Values:
-        """Integers that are data: uniform draws, or runs if the family is plain or a composite."""
+        """Integers that are data: uniform draws, runs if the family is plain or a composite, neighbours by row."""
         dtype = numpy_dtype(array.dtype)
         low = np.iinfo(dtype).min if array.low is None else array.low
         high = np.iinfo(dtype).max if array.high is None else array.high
@@ -232,7 +237,12 @@ class Formula(Operator, textures.Textured):
             which = random.integers(len(runs), size=len(lengths))
             which[np.argmax(lengths)] = family == "plain"
             even = np.choose(np.repeat(which, lengths), np.broadcast_arrays(*runs))
-        return even.reshape(array.shape).astype(dtype)
+        columns = prod(array.shape[-1:])
+        rows = even.reshape(-1, columns)
+        if family in (NEAR_ROWS, "composite"):
+            near = np.flatnonzero(random.random(len(rows)) < (1 if family == NEAR_ROWS else _NEIGHBOUR_SHARE))
+            rows[near] = _neighbours(low, high, (len(near), columns), random)
+        return rows.reshape(array.shape).astype(dtype)
 
     def _is_number(self, array: Array) -> bool:
         return array.name in self.numbers or is_float(numpy_dtype(array.dtype))
@@ -381,6 +391,17 @@ def _to_bfloat16(values: Any) -> Any:
 
 def _rounded_once(values: Any) -> Any:
     return rounded_at_random(values, "bfloat16")
+
+
+def _neighbours(low: int, high: int, shape: tuple[int, int], random: np.random.Generator) -> NDArray[np.int64]:
+    """Rows of integers from `low` to `high` that differ by at most two: in float32, large ones become equal."""
+    bits = max(_LEAST_POWER, high.bit_length(), low.bit_length() - 1)
+    each = (shape[0], 1)
+    power = 1 << random.integers(_LEAST_POWER, bits, each, endpoint=True)
+    starts = np.choose(random.integers(4, size=each), np.broadcast_arrays(low, high, power, -power))
+    starts = np.clip(starts, low, max(low, high - _NEIGHBOURS + 1))
+    neighbours: NDArray[np.int64] = np.minimum(starts + random.integers(_NEIGHBOURS, size=shape), high)
+    return neighbours
 
 
 def _plain(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:

@@ -15,7 +15,16 @@ from harness.operators.conformance import MISTAKES
 from harness.operators.controls import weaknesses
 from harness.operators.space import DRAWN
 from harness.operators.timing import Timed
-from harness.prepare.messages import Answered, Asked, AskedRecipe, Complaints, StatedContest, StatedRecipe, StatedShape
+from harness.prepare.messages import (
+    MOST_TIMING_BYTES,
+    Answered,
+    Asked,
+    AskedRecipe,
+    Complaints,
+    StatedContest,
+    StatedRecipe,
+    StatedShape,
+)
 from harness.tracebacks import place_in_prepare
 
 # A judgement uses the first shape at which a kernel traces; problems of harness.operators have fewer shapes than this.
@@ -27,10 +36,15 @@ def prepare(asked: Asked) -> StatedContest:
     try:
         problem, chip = _load(asked)
         members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+        answers = tuple(map(_answer, members))
+        size = sum(len(table) for each in answers for tables in each.timing.values() for table in tables.values())
+        if size > MOST_TIMING_BYTES:
+            raise ValueError(
+                f"expected timing inputs (the tables of all kinds of timed calls) of at most {MOST_TIMING_BYTES:,} "
+                f"bytes, got {size:,}; state fewer kinds or smaller tables"
+            )
         return StatedContest(
-            chip=chip,
-            problems=tuple(map(_answer, members)),
-            may_lose=problem.may_lose if isinstance(problem, Suite) else None,
+            chip=chip, problems=answers, may_lose=problem.may_lose if isinstance(problem, Suite) else None
         )
     except (*MISTAKES, ValueError) as error:
         return StatedContest(error=f"{place_in_prepare(error)}{error}")
@@ -130,11 +144,12 @@ def _shapes(problem: Problem) -> Iterator[StatedShape]:
         yield StatedShape(statement=small.statement(), second=None if second is None else second.statement())
 
 
-def _timing(problem: Problem) -> dict[str, dict[str, list[int]]]:
+def _timing(problem: Problem) -> dict[str, dict[str, bytes]]:
     if not isinstance(problem, Timed):
         return {}
+    dtypes = {array.name: array.dtype for array in problem.statement().inputs}
     return {
-        name: {table: values.reshape(-1).tolist() for table, values in contents.items()}
+        name: {table: values.astype(dtypes[table]).tobytes() for table, values in contents.items()}
         for name, contents in problem.timing_inputs().items()
     }
 

@@ -14,7 +14,16 @@ from harness.operators import Member, Space, Suite, prepare_module
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.timing import Stated
-from harness.prepare.messages import Answered, Asked, AskedRecipe, Complaints, StatedContest, StatedRecipe, StatedShape
+from harness.prepare.messages import (
+    MOST_TIMING_BYTES,
+    Answered,
+    Asked,
+    AskedRecipe,
+    Complaints,
+    StatedContest,
+    StatedRecipe,
+    StatedShape,
+)
 from harness.records import Failure, Statement
 from harness.sandbox import confinement, environment
 from harness.sandbox.child import Children
@@ -23,6 +32,8 @@ _Reply = TypeVar("_Reply")
 # Enough on a busy machine: stating a problem of harness.operators takes 0.1 s, checking it some seconds.
 _SECONDS = 120.0
 _MEMORY_BYTES = 8 << 30
+# A reply has the timing inputs in base64, which takes four bytes for three.
+_REPLY_BYTES = 2 * MOST_TIMING_BYTES
 
 
 class Confined:
@@ -77,7 +88,7 @@ class Confined:
         arrays = {array.name: array for array in self.statement().inputs}
         return {
             name: {
-                table: np.array(values, arrays[table].dtype).reshape(arrays[table].shape)
+                table: np.frombuffer(values, arrays[table].dtype).reshape(arrays[table].shape).copy()
                 for table, values in contents.items()
             }
             for name, contents in self._answered.timing.items()
@@ -191,7 +202,7 @@ class _Recipes:
 
 
 def _ask_child(source: bytes, path: str, task: str, reply_type: type[_Reply]) -> _Reply:
-    with Children(_MEMORY_BYTES) as children, _asking(source, path, children) as ask:
+    with Children(_MEMORY_BYTES, reply_bytes=_REPLY_BYTES) as children, _asking(source, path, children) as ask:
         return ask(task, lambda asked: asked, reply_type)
 
 

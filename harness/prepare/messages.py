@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from harness.records import Statement
 
+# The most bytes of all timing inputs of a contest together.
+MOST_TIMING_BYTES = 64 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -25,8 +28,9 @@ class StatedShape:
 class Answered:
     """One problem: its statement, and its answers to those questions of a judgement that need no arrays.
 
-    `pickled` is the problem itself, which only confined children unpickle. `is_own`: the problem's class is defined in
-    prepare.py. `has_space`: the problem has recipes of inputs, among which `attack` searches.
+    `timing` has the bytes of each table of the timing inputs, in the table's dtype. `pickled` is the problem itself,
+    which only confined children unpickle. `is_own`: the problem's class is defined in prepare.py. `has_space`: the
+    problem has recipes of inputs, among which `attack` searches.
     """
 
     name: str
@@ -37,7 +41,7 @@ class Answered:
     small: tuple[str, ...]
     reduced: tuple[StatedShape, ...]
     probes: tuple[str, ...]
-    timing: dict[str, dict[str, list[int]]]
+    timing: dict[str, dict[str, bytes]]
     pickled: bytes
     is_own: bool
     has_space: bool

@@ -36,7 +36,7 @@ _TOP = Path(harness.__file__).parent.parent
 # A child with this confinement may read installed files, and read and write its own folder.
 _NOTHING_ELSE = Confinement()
 # Replies are records of a few KB; the reply to a trace has about 1.5 KB for each Pallas call.
-_REPLY_LIMIT = 1 << 20
+_REPLY_BYTES = 1 << 20
 # JAX and XLA start a few threads for each core; the largest machines have a few hundred cores.
 _THREAD_LIMIT = 8192
 _PROCESS_LIMIT = 64
@@ -51,14 +51,15 @@ _AUTOGROUP_SECONDS = 0.1
 class Children:
     """All children of one judgement. Use it as a context manager: no child outlives the context.
 
-    `memory_bytes` limits the resident memory of a child and its descendants together. Children that are not confined
-    have the user's own permissions. `left_behind`: the names, by process id, of processes that outlived their child or
-    left its session; all of them were ended.
+    `memory_bytes` limits the resident memory of a child and its descendants together, `reply_bytes` the length of a
+    reply. Children that are not confined have the user's own permissions. `left_behind`: the names, by process id, of
+    processes that outlived their child or left its session; all of them were ended.
     """
 
-    def __init__(self, memory_bytes: int, *, are_confined: bool = True) -> None:
+    def __init__(self, memory_bytes: int, *, are_confined: bool = True, reply_bytes: int = _REPLY_BYTES) -> None:
         self.left_behind: dict[int, str] = {}
         self._memory_bytes = memory_bytes
+        self._reply_bytes = reply_bytes
         self._are_confined = are_confined
         self._adopting = contextlib.ExitStack()
         self._selector = selectors.DefaultSelector()
@@ -257,8 +258,11 @@ class Children:
         child.received += chunk
         while len(child.received) >= HEADER.size:
             (size,) = HEADER.unpack(child.received[: HEADER.size])
-            if size > _REPLY_LIMIT or not child.queue:
+            if not child.queue:
                 self._end_for(child, "crash", "to answer a request, got junk")
+                return
+            if size > self._reply_bytes:
+                self._end_for(child, "crash", f"to answer with at most {self._reply_bytes:,} bytes, got {size:,}")
                 return
             if len(child.received) < HEADER.size + size:
                 return

@@ -97,6 +97,8 @@ _CONTESTS = {
     "swiglu_long": _like("swiglu", TOKENS="8192", MODEL="512", HIDDEN="512"),
     "distances": _like(scaffold.FORMULA),
     "places": _like(scaffold.FORMULA),
+    "first_largest": _like(scaffold.FORMULA),
+    "group_sums": _like(scaffold.FORMULA),
 }
 # Problems stated by a formula, in place of the template's problem.
 _STATED = Path(__file__).parent / "candidates" / "contests"

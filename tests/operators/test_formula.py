@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness import operators
-from harness.operators import complaints, conformance, prepare_module
+from harness.operators import complaints, conformance, formula, prepare_module
 from harness.operators.axes import axis
 from harness.operators.controls import weaknesses
 from harness.operators.formula import Formula
@@ -204,6 +204,20 @@ def test_whole_numbers_that_are_data_are_drawn_and_compared_exactly() -> None:
     y[5, 7] += 1
     (error,) = errors(problem, (x, order), y, ROWS)
     assert not error.passed
+
+
+@pytest.mark.parametrize(("low", "high"), [(-(1 << 31), (1 << 31) - 1), (-5, 1 << 30), (0, 1), (7, 7), (-9, -4)])
+def test_neighbouring_integers_stay_within_the_limits(low: int, high: int) -> None:
+    x = formula._neighbours(low, high, (200, 128), np.random.default_rng(1))
+    assert (x.min(), x.max()) == (low, high)
+    assert (x.max(axis=1) - x.min(axis=1)).max() == min(2, high - low)
+
+
+@pytest.mark.parametrize("family", ["near-rows", "composite"])
+def test_neighbouring_integers_are_equal_in_float32(family: str) -> None:
+    x = Permuted(rows=256).make_inputs(family, 3)[0]
+    differ = x.argmax(axis=1) != x.astype(np.float32).argmax(axis=1)
+    assert differ.sum() > 10
 
 
 def test_a_mistake_in_prepare_is_said_with_its_line(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from loop_fixtures import PROJECT, into_repository, ratchet
 
@@ -210,6 +211,19 @@ def test_a_suite_of_its_own(tmp_path: Path) -> None:
         ("b", 2, confined.Confined),
     ]
     assert problem.statement().members is not None
+
+
+@NEEDS_LANDLOCK
+def test_large_tables_are_read_and_very_large_ones_are_named() -> None:
+    stated = HOUSE / "harness" / "selftest" / "candidates" / "contests" / "first_largest.py"
+    text = stated.read_text()
+    ours = prepare_module.run(text.replace("ROWS = 256", "ROWS = 2048").encode(), "prepare.py").problem()
+    problem, _ = confined.read(text.replace("ROWS = 256", "ROWS = 2048").encode(), "prepare.py")
+    assert isinstance(problem, confined.Confined)
+    assert np.array_equal(problem.timing_inputs()["any"]["x"], ours.timing_inputs()["any"]["x"])
+    larger = text.replace("ROWS = 256", "ROWS = 1 << 18")
+    with pytest.raises(RatchetError, match=r"timing inputs .* of at most 67,108,864 bytes, got 134,217,728"):
+        confined.read(larger.encode(), "prepare.py")
 
 
 def test_where_nothing_can_be_confined_it_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from refusals import rejected
 
 from harness.hardware import chip
 from harness.judge.evaluate.interpret import outside, undefined
-from harness.judge.evaluate.trace import forbidden_operations, integrity, semantics
+from harness.judge.evaluate.trace import forbidden_operations, integrity, jaxprs, semantics
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
 from harness.sandbox.messages import Rejected
 
@@ -191,6 +191,40 @@ def test_a_program_that_the_trace_does_not_show_is_refused() -> None:
     exported = jax.export.export(jax.jit(lambda x: x + 1))(jax.ShapeDtypeStruct((8,), jnp.float32))
     assert refused(exported.call, ROWS) == "refused-primitive"
     assert refused(lambda x: lax.composite(lambda y: y + 1, "mine.plus")(x), ROWS) == "refused-primitive"
+
+
+@pytest.mark.parametrize(
+    ("work", "flops"),
+    [
+        (lambda x, i: lax.top_k(x, 2), 64),
+        (lambda x, i: jnp.argsort(lax.bitcast_convert_type(x, jnp.int32), axis=1), 64),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].add(x), 64),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].subtract(x), 64),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].mul(x), 64),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].min(x), 64),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].max(x), 64),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].set(x), 0),
+        (lambda x, i: jnp.arctan(x), 64),
+        (lambda x, i: lax.cummax(x), 64),
+        (lambda x, i: jnp.argmin(x, axis=1), 64),
+        (
+            lambda x, i: lax.reduce_window_sum_p.bind(
+                x,
+                window_dimensions=(1, 2),
+                window_strides=(1, 1),
+                padding=((0, 0), (0, 0)),
+                base_dilation=(1, 1),
+                window_dilation=(1, 1),
+            ),
+            64,
+        ),
+        (lambda x, i: jnp.where(jnp.cumsum(i) < 3, i * 2, i + 1), 0),
+        (lambda x, i: jnp.bincount(i, length=8), 8),
+    ],
+)
+def test_work_outside_counts_by_element(work: Callable[..., Any], flops: int) -> None:
+    jaxpr = jax.make_jaxpr(work)(jnp.zeros((8, 8)), INDICES % 3).jaxpr
+    assert jaxprs.flops(jaxpr, {}) == jaxprs.Flops(outside=flops)
 
 
 def test_a_primitive_counts_by_identity() -> None:

@@ -34,6 +34,14 @@ _REDUCING = (
     "reduce_window_sum reduce_window_max reduce_window_min sort"
 )
 REDUCTIONS = frozenset(_REDUCING.split())
+# Library functions that kernels do not have; outside of kernels they count as other elementwise operations do.
+_LIBRARY = frozenset(("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf_inv", "sinh"))
+# Operations that count as one FLOP for each element of their operand at this position, even if it is an integer:
+# floats have the order of integers with the same bits. Scatters count for each element of their updates.
+_ORDERING_OR_SCATTERING = {
+    **dict.fromkeys(("sort", "top_k"), 0),
+    **dict.fromkeys(("scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"), 2),
+}
 # Collectives move or add elements, and count as one FLOP for each element of the operand. So if the problem is a
 # collective, XLA's collective exceeds the limit on work outside kernels.
 _MOVING = "all_gather all_gather_invariant all_to_all pmax pmin ppermute psum psum_invariant reduce_scatter"
@@ -278,6 +286,7 @@ def is_row_by_row(equation: Equation) -> bool:
 def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outside"] = "outside") -> Flops:
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or a reduction.
 
+    Sorting, and scattering with an addition, product, minimum or maximum, also count 1 for each element, of any dtype.
     A Pallas body counts once for each grid step (`steps` has the number of steps by the equation's id()). A scan's body
     counts once for each iteration. A condition counts as its most expensive branch; for work outside kernels, as the
     branch with most of this work. If a kernel skips blocks, the result is an upper bound.
@@ -297,7 +306,7 @@ def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outs
             )
         elif name == "scan":
             total += flops(parts[0], steps, where).times(equation.params["length"])
-        elif parts:
+        elif parts and name not in _ORDERING_OR_SCATTERING:
             within = sum((flops(part, steps, where) for part in parts), Flops())
             if name == "while":
                 within = replace(within, uncounted_loops=within.uncounted_loops + 1, outside_in_loops=within.outside)
@@ -313,10 +322,12 @@ def _own_flops(equation: Equation) -> int:
     name = equation.primitive.name
     if name in DOTS:
         return _dot_flops(equation)
+    if name in _ORDERING_OR_SCATTERING:
+        return math.prod(equation.invars[_ORDERING_OR_SCATTERING[name]].aval.shape)
     has_result = bool(equation.outvars) and hasattr(equation.outvars[0].aval, "dtype")
-    if not has_result or name not in ELEMENTWISE | REDUCTIONS | COLLECTIVES:
+    if not has_result or name not in ELEMENTWISE | _LIBRARY | REDUCTIONS | COLLECTIVES:
         return 0
-    operand = equation.outvars[0].aval if name in ELEMENTWISE else equation.invars[0].aval
+    operand = equation.outvars[0].aval if name in ELEMENTWISE | _LIBRARY else equation.invars[0].aval
     elements: int = math.prod(operand.shape)
     return elements if jnp.issubdtype(operand.dtype, jnp.floating) else 0
 

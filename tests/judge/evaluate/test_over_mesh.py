@@ -41,10 +41,10 @@ OUTCOMES = {
     "beyond": "out-of-bounds: in TPU interpret mode: index 4 is out of bounds",
     "twice_around": "the rows come from chips 2 3 0 1",
     # The race is found in each run, whichever thread is faster, because one chip is held back.
-    "ahead": "race: in TPU interpret mode: data race: nothing orders a ",
+    "ahead": "race: in TPU interpret mode: data race: nothing orders the ",
     # Each direction has one semaphore for all steps, so that a neighbour that is ahead counts for the step before.
     # Which of the two accesses comes second is chance.
-    "gathered_by_jax": "race: in TPU interpret mode: data race: nothing orders a ",
+    "gathered_by_jax": "race: in TPU interpret mode: data race: nothing orders the ",
 }
 
 

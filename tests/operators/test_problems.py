@@ -168,6 +168,7 @@ def quantized(
 ) -> Kernel:
     """The product with the weights as they are, scaled at the end, or `before`: each weight scaled and rounded."""
 
+    @np.errstate(all="ignore")
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
         a, q, scales, *of_rows = inputs
         weights, factors = weights_as(q), scales_as(scales) * (rows_as(of_rows[0]) if of_rows else 1)
@@ -201,6 +202,7 @@ def grouped(
     that the kernel assumes.
     """
 
+    @np.errstate(all="ignore")
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
         lhs, rhs, sizes = inputs
         out = np.zeros((len(lhs), rhs.shape[2]), BF16)
@@ -241,6 +243,7 @@ def backward(
 ) -> Kernel:
     """All pairs at once; `skip` leaves the last block of queries out of dk and dv."""
 
+    @np.errstate(all="ignore")
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
         q, k, v, o, lse, do = map(single, inputs)
         scale = np.float32(q.shape[1] ** -0.5)
@@ -262,6 +265,7 @@ def backward_of_groups(
 ) -> Kernel:
     """Each of 16 heads by itself, dk and dv added up over the 8 that read the same keys but for the first `skip`."""
 
+    @np.errstate(all="ignore")
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
         q, k, v, o, lse, do = map(single, inputs)
         dq, dk, dv = (np.zeros_like(array) for array in (q, k, v))
@@ -293,15 +297,15 @@ def norm(
     squares: Any = single,
     written: Any = None,
 ) -> Kernel:
+    @np.errstate(all="ignore")
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
         x, r, w = map(single, inputs)
         h = bf16(x + r) if of_rounded else x + r
         used = h - h.mean(axis=1, keepdims=True) if centred else h
         counted = used[:, 128:] if skip else used
         mean = squares(squares(counted * counted).sum(axis=1, keepdims=True)) / used.shape[1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scale = 1 / (np.sqrt(mean) + eps) if outside else 1 / np.sqrt(mean + np.float32(eps))
-            y = used * scale
+        scale = 1 / (np.sqrt(mean) + eps) if outside else 1 / np.sqrt(mean + np.float32(eps))
+        y = used * scale
         y = (bf16(y) if twice else y) * w
         return y.astype(BF16), (h if written is None else written(x, r)).astype(BF16)
 
@@ -309,14 +313,12 @@ def norm(
 
 
 def silu(gate: NDArray[Any]) -> NDArray[Any]:
-    with np.errstate(over="ignore"):
-        values: NDArray[Any] = gate / (1 + np.exp(-gate))
+    values: NDArray[Any] = gate / (1 + np.exp(-gate))
     return values
 
 
 def other_silu(gate: NDArray[Any]) -> NDArray[Any]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        values: NDArray[Any] = gate * np.exp(gate) / (1 + np.exp(gate))
+    values: NDArray[Any] = gate * np.exp(gate) / (1 + np.exp(gate))
     return values
 
 
@@ -336,6 +338,7 @@ def gelu(gate: NDArray[Any]) -> NDArray[Any]:
 
 
 def swiglu(activation: Any = silu, *, swap: bool = False, between: Any = single, **how: Any) -> Kernel:
+    @np.errstate(all="ignore")
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
         x, gate_weight, up_weight, *rest = inputs
         gate, up = (between(product(x, weight, **how)) for weight in (gate_weight, up_weight))
@@ -367,24 +370,24 @@ def entropy(
     `logits` are those of the inputs, where they are known.
     """
 
+    @np.errstate(all="ignore")
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
         x, w, labels = inputs
         rounded = logits_as(product(x, w, **how) if logits is None else logits)
         largest = np.full((len(x), 1), begins, np.float32)
         total = np.zeros((len(x), 1), np.float32)
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for place, start in enumerate(range(0, w.shape[1], block)):
-                if place == skip:
-                    continue
-                some = rounded[:, start : start + block]
-                higher = np.maximum(largest, some.max(axis=1, keepdims=True)) if maximum else np.zeros_like(largest)
-                higher = maxima_as(higher)
-                total *= np.exp(largest - higher) if rescaled and maximum else 1
-                total += terms_as(np.exp(differences_as(some - higher))).sum(axis=1, keepdims=True)
-                total = sums_as(total)
-                largest = higher
-            of_label = np.take_along_axis(rounded, labels, axis=1)
-            return ((largest + np.log(total) - of_label).astype(np.float32),)
+        for place, start in enumerate(range(0, w.shape[1], block)):
+            if place == skip:
+                continue
+            some = rounded[:, start : start + block]
+            higher = np.maximum(largest, some.max(axis=1, keepdims=True)) if maximum else np.zeros_like(largest)
+            higher = maxima_as(higher)
+            total *= np.exp(largest - higher) if rescaled and maximum else 1
+            total += terms_as(np.exp(differences_as(some - higher))).sum(axis=1, keepdims=True)
+            total = sums_as(total)
+            largest = higher
+        of_label = np.take_along_axis(rounded, labels, axis=1)
+        return ((largest + np.log(total) - of_label).astype(np.float32),)
 
     return run
 

@@ -94,7 +94,7 @@ def empty_lines(length: int, share: float, random: np.random.Generator) -> NDArr
     A run is 8 lines shorter than a power of two, about a quarter of `length`. It begins where blocks of any size begin,
     or ends where they end. So blocks of 16, 32, 64 ... lines lack only their last or only their first lines, and a
     kernel that decides by the other lines about the whole block is wrong. With a small share there is only one run, so
-    that enough lines are left.
+    that enough lines are left. At least one line is left.
     """
     is_empty = random.random(length) < share
     run = (1 << (length // 4).bit_length() - 1) - _LEAST if length >= 8 * _LEAST else length // 4
@@ -103,6 +103,8 @@ def empty_lines(length: int, share: float, random: np.random.Generator) -> NDArr
     runs = [slice(first, first + run), slice(last + half - run, last + half)]
     for lines in runs if share >= _TWO_RUNS else [runs[int(random.integers(2))]]:
         is_empty[lines] = True
+    if is_empty.all():
+        is_empty[int(random.integers(length))] = False
     return is_empty
 
 

@@ -61,5 +61,5 @@ def test_no_code_beside_the_rows_names_a_chip() -> None:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and node.value in chips.names()
     }
-    # The first names the default chip; the second any chip, because models of float32 do not depend on it.
-    assert naming == {"hardware.py", "judge/evaluate/interpret/outside.py"}
+    # It names the default chip.
+    assert naming == {"hardware.py"}

@@ -121,8 +121,8 @@ def test_a_conversion_before_a_reduction_is_made(dtype: str, reduce: Any, is_wit
 def test_an_xla_that_leaves_conversions_out_checks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     every = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int16", "int32")
     assert conversions.skipped_conversions(every) == []
-    monkeypatch.setattr(chip_model, "with_conversions", lambda jaxpr: jaxpr)
-    # If this fails, XLA makes all conversions by itself, and `with_conversions` may go.
+    monkeypatch.setattr(chip_model, "with_roundings", lambda jaxpr: jaxpr)
+    # If this fails, XLA makes all conversions by itself, and `with_roundings` may go.
     assert conversions.skipped_conversions(every) == ["bfloat16", "int8", "uint8"]
     with rejected("unsound-cpu", "numbers not rounded to bfloat16, int8, uint8"):
         conversions.require_conversions.__wrapped__()

@@ -13,7 +13,9 @@ from jax.extend import core
 from refusals import rejected
 
 from harness.hardware import chip
-from harness.judge.evaluate.interpret import outside, undefined
+from harness.judge.evaluate.interpret import chip_model, outside, undefined
+from harness.judge.evaluate.interpret.as_written import jit_as_written
+from harness.judge.evaluate.interpret.wide_chains import with_wide_chains
 from harness.judge.evaluate.trace import forbidden_operations, integrity, jaxprs, semantics
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
 from harness.sandbox.messages import Rejected
@@ -43,6 +45,55 @@ def test_quotients_remainders_and_roots_are_those_of_the_chip() -> None:
     assert rest[0] > 0.013
     (root,) = marked(jnp.sqrt, np.array([0, 2], np.float32))
     assert root[0] == 0
+
+
+def on_chip(function: Callable[..., Any], *inputs: Any) -> list[Any]:
+    closed = jax.make_jaxpr(function)(*inputs)
+    program = core.jaxpr_as_fun(closed.replace(jaxpr=chip_model.with_roundings(with_wide_chains(closed.jaxpr))))
+    return [np.asarray(out, np.float32) for out in jit_as_written(program)(*inputs)]
+
+
+def rest_of_a_product(b: Any, c: Any) -> Any:
+    high = b * c
+    return high, wide(b) * wide(c) - wide(high)
+
+
+def wide(x: Any) -> Any:
+    return x.astype(jnp.float32)
+
+
+def within_a_loop(b: Any, c: Any) -> Any:
+    return lax.fori_loop(0, 2, lambda _, sums: (sums[0], sums[1] + rest_of_a_product(b, c)[1]), (b, wide(b) * 0))[1]
+
+
+@pytest.mark.parametrize(
+    ("function", "is_lost"),
+    [
+        (rest_of_a_product, True),
+        (jax.jit(rest_of_a_product), True),
+        (lambda b, c: wide(b) * wide(c) - wide(jax.jit(lambda x, y: x * y)(b, c)), True),
+        (lambda b, c: wide(b)[:4].T * wide(c)[:4].T - wide((b * c)[:4].T), True),
+        (lambda b, c: wide(b) * wide(c) - wide(-(-(b * c) + 0)), True),
+        (within_a_loop, True),
+        (lambda b, c: wide(b) * wide(c) - wide((wide(b) * wide(c)).astype(jnp.bfloat16)), False),
+        (lambda b, c: wide(b) * wide(c) - wide(jnp.where(b > 0, b * c, b * c)), False),
+        (lambda b, c: wide(b) * wide(c) - wide(lax.reduce_precision(b * c, 8, 7)), False),
+    ],
+)
+def test_a_chip_does_not_round_within_a_chain(function: Callable[..., Any], is_lost: bool) -> None:
+    b, c = (np.random.default_rng(seed).standard_normal((8, 128)).astype(jnp.bfloat16) for seed in (0, 1))
+    *_, low = on_chip(function, b, c)
+    assert (np.count_nonzero(low) == 0) == is_lost
+
+
+def test_the_end_of_a_chain_is_rounded() -> None:
+    b, c = (np.random.default_rng(seed).standard_normal((8, 128)).astype(jnp.bfloat16) for seed in (0, 1))
+    high, _ = on_chip(rest_of_a_product, b, c)
+    np.testing.assert_array_equal(high, b * c)
+    (once,) = on_chip(lambda b, c: b * c + c, b, c)
+    exact = np.float32(b) * np.float32(c) + np.float32(c)
+    np.testing.assert_array_equal(once, exact.astype(jnp.bfloat16))
+    assert (once != b * c + c).any()
 
 
 def cancelled(x: Any) -> Any:

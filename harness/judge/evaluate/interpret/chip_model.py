@@ -14,7 +14,7 @@ from jax import lax
 from jax.extend import core
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret.rewriting import rewritten
+from harness.judge.evaluate.interpret.rewriting import holds_operations, rewritten
 from harness.judge.evaluate.interpret.undefined import is_between, marked_memory, marks
 from harness.judge.evaluate.trace.jaxprs import (
     DOTS,
@@ -24,7 +24,6 @@ from harness.judge.evaluate.trace.jaxprs import (
     Jaxpr,
     inlined,
     inner,
-    is_pallas_call,
     with_inner,
 )
 
@@ -58,7 +57,7 @@ Model = Callable[..., Any]
 def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
     """The same kernel. A model replaces every operation for which `chip` and XLA on a CPU give different results.
 
-    `_and_rounded` makes XLA round every computed bfloat16 value and perform every conversion.
+    `and_rounded` makes XLA round every computed bfloat16 value and perform every conversion.
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -70,22 +69,18 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
             continue
         if inner(equation):
             equation = with_inner(equation, lambda each: as_on_chip(each, chip))
-        changed += _and_rounded(equation)
+        changed += and_rounded(equation)
     return jaxpr.replace(eqns=changed)
 
 
-def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program; the conversions outside kernels are written so that XLA performs all of them."""
-    return rewritten(
-        jaxpr,
-        lambda equation: _and_rounded(equation) if equation.primitive.name == _CONVERSION else [equation],
-        enters=lambda equation: not is_pallas_call(equation),
-    )
+def with_roundings(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program; outside kernels, XLA rounds every computed bfloat16 value and performs every conversion."""
+    return rewritten(jaxpr, and_rounded, enters=holds_operations)
 
 
 def _to_eight_bits(steps: list[Equation]) -> list[Equation]:
-    """A model's steps. Only conversions to 8-bit integers get `_and_rounded`: the model itself rounds to bfloat16."""
-    return [each for step in steps for each in (_and_rounded(step) if _is_to_eight_bits(step) else [step])]
+    """A model's steps. Only conversions to 8-bit integers get `and_rounded`: the model itself rounds to bfloat16."""
+    return [each for step in steps for each in (and_rounded(step) if _is_to_eight_bits(step) else [step])]
 
 
 def _is_to_eight_bits(equation: Equation) -> bool:
@@ -93,7 +88,7 @@ def _is_to_eight_bits(equation: Equation) -> bool:
     return is_conversion and getattr(equation.outvars[0].aval, "dtype", None) in _EIGHT_BITS
 
 
-def _and_rounded(equation: Equation) -> list[Equation]:
+def and_rounded(equation: Equation) -> list[Equation]:
     """The operation, followed by a rounding to eight significant bits if XLA might not round the result to its type.
 
     The added rounding changes no bfloat16, int8 or uint8 number, and XLA does not remove it. Without it, XLA computes
@@ -104,25 +99,25 @@ def _and_rounded(equation: Equation) -> list[Equation]:
     equations = [equation.replace(outvars=[before.get(out, out) for out in equation.outvars])]
     for out, value in before.items():
         wide, rounded = (core.Var(out.aval.update(dtype=jnp.dtype(jnp.float32))) for _ in range(2))
-        equations += [_conversion(value, wide), _rounding(wide, rounded), _conversion(rounded, out)]
+        equations += [conversion(value, wide), _rounding(wide, rounded), conversion(rounded, out)]
     return equations
 
 
 def _is_rounded(equation: Equation, out: Any) -> bool:
     if equation.primitive.name not in _ROUNDED or isinstance(out, core.DropVar):
         return False
-    return _is_bfloat16(out) or _is_to_eight_bits(equation)
+    return is_bfloat16(out) or _is_to_eight_bits(equation)
 
 
-def _is_float32(var: Any) -> bool:
+def is_float32(var: Any) -> bool:
     return bool(var.aval.dtype == np.float32)
 
 
-def _is_bfloat16(var: Any) -> bool:
+def is_bfloat16(var: Any) -> bool:
     return bool(getattr(var.aval, "dtype", None) == jnp.bfloat16)
 
 
-def _conversion(value: Any, out: Any) -> Equation:
+def conversion(value: Any, out: Any) -> Equation:
     params = {"new_dtype": out.aval.dtype, "weak_type": False, "sharding": None}
     return core.new_jaxpr_eqn([value], [out], lax.convert_element_type_p, params, core.no_effects)
 
@@ -197,16 +192,16 @@ def _three_products(product: Model, left: Any, right: Any) -> Any:
 
 
 def _exp(equation: Equation, chip: Chip) -> Model | None:
-    if not _is_bfloat16(equation.invars[0]) or not chip.has_bfloat16_units:
+    if not is_bfloat16(equation.invars[0]) or not chip.has_bfloat16_units:
         return None
     return lambda x: _power_of_two(_rounded(lax.mul(_wide(x), _constant(_LOG2_E))))
 
 
 def _exp2(equation: Equation, _: Chip) -> Model | None:
     """All chips compute the power directly. XLA on a CPU rounds x ln 2 first: in bfloat16, 11 % off at 2^-28."""
-    if _is_bfloat16(equation.invars[0]):
+    if is_bfloat16(equation.invars[0]):
         return lambda x: _power_of_two(_wide(x))
-    return _exact_power_of_two if _is_float32(equation.invars[0]) else None
+    return _exact_power_of_two if is_float32(equation.invars[0]) else None
 
 
 def _exact_power_of_two(exponent: Any) -> Any:
@@ -226,7 +221,7 @@ def _exact_power_of_two(exponent: Any) -> Any:
 
 def _log1p(equation: Equation, _: Chip) -> Model | None:
     """Near 0 two terms of the series; elsewhere log(1 + x), whose sum is rounded: 1.3e-4 off at 4.5e-4."""
-    if not _is_float32(equation.invars[0]):
+    if not is_float32(equation.invars[0]):
         return None
 
     def model(x: Any) -> Any:
@@ -246,13 +241,13 @@ def _pow(equation: Equation, _: Chip) -> Model | None:
     """Mosaic compiles a power with base 2 in the same way as `exp2`."""
     base, exponent = equation.invars
     is_power_of_two = isinstance(base, core.Literal) and base.val == 2.0
-    if not is_power_of_two or not _is_bfloat16(equation.outvars[0]) or not _is_bfloat16(exponent):
+    if not is_power_of_two or not is_bfloat16(equation.outvars[0]) or not is_bfloat16(exponent):
         return None
     return lambda _, x: _power_of_two(_wide(x))
 
 
 def _log(equation: Equation, chip: Chip) -> Model | None:
-    if not _is_bfloat16(equation.invars[0]) or not chip.has_bfloat16_units:
+    if not is_bfloat16(equation.invars[0]) or not chip.has_bfloat16_units:
         return None
 
     def model(x: Any) -> Any:
@@ -264,7 +259,7 @@ def _log(equation: Equation, chip: Chip) -> Model | None:
 
 def _logistic(equation: Equation, _: Chip) -> Model | None:
     """Models the compiled form, 1 / (1 + exp(-x)), with each step rounded to bfloat16."""
-    if not _is_bfloat16(equation.invars[0]):
+    if not is_bfloat16(equation.invars[0]):
         return None
 
     def model(x: Any) -> Any:
@@ -277,7 +272,7 @@ def _logistic(equation: Equation, _: Chip) -> Model | None:
 def _integer_pow(equation: Equation, _: Chip) -> Model | None:
     """Models the compiled form, products that are each rounded to bfloat16."""
     power: int = equation.params["y"]
-    if not _is_bfloat16(equation.invars[0]) or power in (0, 1):
+    if not is_bfloat16(equation.invars[0]) or power in (0, 1):
         return None
 
     def model(x: Any) -> Any:
@@ -320,7 +315,7 @@ def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
     remaining register are added (in pairs, we assume), and each sum is rounded. Then the rows of the register are added
     in float32, and this sum is rounded once.
     """
-    if not _is_bfloat16(equation.invars[0]):
+    if not is_bfloat16(equation.invars[0]):
         return None
     rank, axes = equation.invars[0].aval.ndim, equation.params["axes"]
     if not chip.has_bfloat16_units:

@@ -40,7 +40,7 @@ def skipped_conversions(dtypes: Sequence[str]) -> list[str]:
         return [jnp.sum(x.astype(dtype).astype(jnp.float32), axis=1) for dtype in dtypes]
 
     traced = jax.make_jaxpr(sums)(values)
-    got = jit_as_written(core.jaxpr_as_fun(traced.replace(jaxpr=chip_model.with_conversions(traced.jaxpr))))(values)
+    got = jit_as_written(core.jaxpr_as_fun(traced.replace(jaxpr=chip_model.with_roundings(traced.jaxpr))))(values)
     expected = [values.astype(jnp.dtype(dtype)).astype(np.float32).sum(axis=1) for dtype in dtypes]
     # A missing conversion changes these sums by 1e-4, another order of additions changes them by 1e-6.
     return [

@@ -21,6 +21,7 @@ from harness.judge.evaluate.interpret.discharge_rules import copies_of_any_size,
 from harness.judge.evaluate.interpret.grid_loop import quick_grid_loop
 from harness.judge.evaluate.interpret.left_memory import clipped
 from harness.judge.evaluate.interpret.replaced import parameters, replaced
+from harness.judge.evaluate.interpret.wide_chains import with_wide_chains
 from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import jaxprs, kernels, meshes, packages, program_codec
 from harness.sandbox import asked_device
@@ -47,9 +48,11 @@ def runnable(
     if interpret:
         jaxpr = outside.without_memory_spaces(jaxpr)
         # On one chip, TPU interpret mode does not mark undefined results outside kernels, because the reference program
-        # marks them on the same inputs.
-        is_marked = interpret is True or bool(chip.mesh)
-        jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr, chip) if is_marked else jaxpr)
+        # marks them on the same inputs. It rounds each step of a chain, because a compiler may not fuse all of them.
+        if interpret is True or chip.mesh:
+            chained = with_wide_chains(jaxpr) if chip.platform == "tpu" else jaxpr
+            jaxpr = outside.with_marked_results(chained, chip)
+        jaxpr = chip_model.with_roundings(jaxpr)
     jaxpr = pallas_on_cpu.with_interpret(jaxpr, interpret, chip, is_flipped=is_flipped, joins_windows=joins_windows)
     return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr))  # type: ignore[no-any-return]
 

@@ -15,24 +15,22 @@ from jax._src.pallas import core as pallas_core
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
-from harness import hardware
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret.chip_model import (
     SHIFTS,
     Model,
     converted,
     divided,
+    is_float32,
     quotient,
     remainder,
     root,
     shifted,
 )
-from harness.judge.evaluate.interpret.rewriting import rewritten
+from harness.judge.evaluate.interpret.rewriting import holds_operations, rewritten
 from harness.judge.evaluate.interpret.undefined import marks
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, is_pallas_call, with_inner
 
-# The models of float32 do not depend on the chip.
-_ANY_CHIP = hardware.chip("v5e")
 _CONSTRAINT = "with_memory_space_constraint"
 _OF_A_CHIP = (pallas_core.MemorySpace, pltpu.MemorySpace)
 
@@ -70,18 +68,15 @@ def with_marked_results(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
 
     Quotients, remainders and roots are computed as the compiler of a TPU computes them.
     """
-    models = MODELS | (ON_TPU if chip.platform == "tpu" else {})
 
     def with_model(equation: Equation) -> list[Equation]:
-        make = models.get(equation.primitive.name)
-        model = make(equation) if make is not None else None
+        name = equation.primitive.name
+        is_modelled = chip.platform == "tpu" and name in ON_TPU and is_float32(equation.outvars[0])
+        make = MODELS.get(name)
+        model = ON_TPU[name](equation, chip) if is_modelled else make(equation) if make is not None else None
         return [equation] if model is None else inlined(model, equation.invars, equation.outvars, equation.source_info)
 
-    return rewritten(jaxpr, with_model, enters=_may_hold_operations)
-
-
-def _may_hold_operations(equation: Equation) -> bool:
-    return not is_pallas_call(equation) and not equation.primitive.name.startswith("scatter")
+    return rewritten(jaxpr, with_model, enters=holds_operations)
 
 
 def _sort(equation: Equation) -> Model | None:
@@ -178,15 +173,5 @@ MODELS: dict[str, Callable[[Equation], Model | None]] = {
 }
 
 
-def _of_float32(name: str, model: Callable[[Equation, Chip], Model | None]) -> Callable[[Equation], Model | None]:
-    """Models float32 as `model` does in kernels, where it is the same on all chips, and other types as MODELS does."""
-
-    def make(equation: Equation) -> Model | None:
-        if equation.outvars[0].aval.dtype == jnp.float32:
-            return model(equation, _ANY_CHIP)
-        return MODELS[name](equation) if name in MODELS else None
-
-    return make
-
-
-ON_TPU = {name: _of_float32(name, model) for name, model in (("div", quotient), ("rem", remainder), ("sqrt", root))}
+# The models of float32, in kernels and outside.
+ON_TPU: dict[str, Callable[[Equation, Chip], Model | None]] = {"div": quotient, "rem": remainder, "sqrt": root}

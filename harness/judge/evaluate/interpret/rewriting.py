@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, with_inner
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, with_inner
 
 
 def rewritten(
@@ -19,6 +19,11 @@ def rewritten(
             equation = with_inner(equation, lambda part: rewritten(part, steps, enters))
         changed += steps(equation)
     return jaxpr.replace(eqns=changed)
+
+
+def holds_operations(equation: Equation) -> bool:
+    """True if operations outside kernels may be within the equation. Those of a scatter only name its combination."""
+    return not is_pallas_call(equation) and not equation.primitive.name.startswith("scatter")
 
 
 def moved(effects: Iterable[Any], variables: Mapping[Any, Any]) -> set[Any]:

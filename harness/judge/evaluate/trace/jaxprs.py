@@ -287,6 +287,7 @@ def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outs
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or a reduction.
 
     Sorting, and scattering with an addition, product, minimum or maximum, also count 1 for each element, of any dtype.
+    Outside kernels, reductions of integers count too, because a kernel may have nothing else to compute.
     A Pallas body counts once for each grid step (`steps` has the number of steps by the equation's id()). A scan's body
     counts once for each iteration. A condition counts as its most expensive branch; for work outside kernels, as the
     branch with most of this work. If a kernel skips blocks, the result is an upper bound.
@@ -312,13 +313,13 @@ def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outs
                 within = replace(within, uncounted_loops=within.uncounted_loops + 1, outside_in_loops=within.outside)
             total += within
         else:
-            count = _own_flops(equation)
+            count = _own_flops(equation, counts_integers=where == "outside" and name in REDUCTIONS)
             exponentials = count if name in _EXPONENTIALS else 0
             total += Flops(pallas=count, exponentials=exponentials) if where == "pallas" else Flops(outside=count)
     return total
 
 
-def _own_flops(equation: Equation) -> int:
+def _own_flops(equation: Equation, *, counts_integers: bool) -> int:
     name = equation.primitive.name
     if name in DOTS:
         return _dot_flops(equation)
@@ -329,7 +330,7 @@ def _own_flops(equation: Equation) -> int:
         return 0
     operand = equation.outvars[0].aval if name in ELEMENTWISE | _LIBRARY else equation.invars[0].aval
     elements: int = math.prod(operand.shape)
-    return elements if jnp.issubdtype(operand.dtype, jnp.floating) else 0
+    return elements if counts_integers or jnp.issubdtype(operand.dtype, jnp.floating) else 0
 
 
 def _dot_flops(equation: Equation) -> int:

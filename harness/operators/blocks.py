@@ -93,16 +93,21 @@ def empty_lines(length: int, share: float, random: np.random.Generator) -> NDArr
 
     A run is 8 lines shorter than a power of two, about a quarter of `length`. It begins where blocks of any size begin,
     or ends where they end. So blocks of 16, 32, 64 ... lines lack only their last or only their first lines, and a
-    kernel that decides by the other lines about the whole block is wrong. With a small share there is only one run, so
-    that enough lines are left. At least one line is left.
+    kernel that decides by the other lines about the whole block is wrong. Of the eight lines that a block has left,
+    only every second is not zero, because a kernel may also look at every second, fourth or eighth line. With a small
+    share there is only one run, so that enough lines are left. At least one line is left.
     """
     is_empty = random.random(length) < share
     run = (1 << (length // 4).bit_length() - 1) - _LEAST if length >= 8 * _LEAST else length // 4
     half = length // (4 * _LEAST) * 2 * _LEAST or length // 2
     first, last = (half * int(random.integers(2)) for _ in range(2))
-    runs = [slice(first, first + run), slice(last + half - run, last + half)]
-    for lines in runs if share >= _TWO_RUNS else [runs[int(random.integers(2))]]:
-        is_empty[lines] = True
+    ends = (first + run, last + half - run)
+    runs = [slice(first, ends[0]), slice(ends[1], last + half)]
+    between = [slice(ends[0], ends[0] + _LEAST, 2), slice(ends[1] - _LEAST + 1, ends[1], 2)]
+    for side in (0, 1) if share >= _TWO_RUNS else (int(random.integers(2)),):
+        is_empty[runs[side]] = True
+        if run >= _LEAST:
+            is_empty[between[side]] = True
     if is_empty.all():
         is_empty[int(random.integers(length))] = False
     return is_empty

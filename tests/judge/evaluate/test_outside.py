@@ -15,7 +15,7 @@ from refusals import rejected
 from harness.hardware import chip
 from harness.judge.evaluate.interpret import chip_model, outside, undefined
 from harness.judge.evaluate.interpret.as_written import jit_as_written
-from harness.judge.evaluate.interpret.wide_chains import with_wide_chains
+from harness.judge.evaluate.interpret.fused import as_fused
 from harness.judge.evaluate.trace import forbidden_operations, integrity, jaxprs, semantics
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
 from harness.sandbox.messages import Rejected
@@ -49,7 +49,7 @@ def test_quotients_remainders_and_roots_are_those_of_the_chip() -> None:
 
 def on_chip(function: Callable[..., Any], *inputs: Any) -> list[Any]:
     closed = jax.make_jaxpr(function)(*inputs)
-    program = core.jaxpr_as_fun(closed.replace(jaxpr=chip_model.with_roundings(with_wide_chains(closed.jaxpr))))
+    program = core.jaxpr_as_fun(closed.replace(jaxpr=chip_model.with_roundings(as_fused(closed.jaxpr))))
     return [np.asarray(out, np.float32) for out in jit_as_written(program)(*inputs)]
 
 
@@ -94,6 +94,36 @@ def test_the_end_of_a_chain_is_rounded() -> None:
     exact = np.float32(b) * np.float32(c) + np.float32(c)
     np.testing.assert_array_equal(once, exact.astype(jnp.bfloat16))
     assert (once != b * c + c).any()
+
+
+def test_two_constant_factors_are_one() -> None:
+    multiples = 41 * np.arange(100, dtype=np.float32)
+    (once,) = on_chip(lambda x: jax.jit(lambda y: y * 60)(x) / 2460, multiples)
+    np.testing.assert_array_equal(once, multiples * (np.float32(60) * np.float32(1 / np.float32(2460))))
+    (narrow,) = on_chip(lambda x: (3 * x) * jnp.bfloat16(1 / 3), multiples.astype(jnp.bfloat16))
+    np.testing.assert_array_equal(narrow, multiples.astype(jnp.bfloat16))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x, y: 1 / (1 / x), lambda x, y: x),
+        (lambda x, y: x / (y / x), lambda x, y: x * x * (1 / y)),
+        (lambda x, y: x / y / x, lambda x, y: x * (1 / (y * x))),
+        (lambda x, y: jnp.sqrt(x * x), lambda x, y: x),
+        (lambda x, y: jnp.sqrt(jnp.square(x)), lambda x, y: x),
+        (lambda x, y: jnp.sqrt(x**2), lambda x, y: x),
+        (lambda x, y: x * (y > 2), lambda x, y: np.where(y > 2, x, 0)),
+        (lambda x, y: x * y + (x + 1) * x, lambda x, y: x * (y + (x + 1))),
+        (lambda x, y: x * y + y * 0.3, lambda x, y: x * y + y * np.float32(0.3)),
+    ],
+)
+def test_arithmetic_outside_is_simplified(function: Callable[..., Any], expected: Callable[..., Any]) -> None:
+    x, y = (np.random.default_rng(seed).uniform(1, 3, 1000).astype(np.float32) for seed in (0, 1))
+    closed = jax.make_jaxpr(function)(x, y)
+    program = core.jaxpr_as_fun(closed.replace(jaxpr=outside.with_marked_results(as_fused(closed.jaxpr), chip("v5e"))))
+    (got,) = jit_as_written(program)(x, y)
+    np.testing.assert_array_equal(got, expected(x, y))
 
 
 def cancelled(x: Any) -> Any:
@@ -249,12 +279,12 @@ def test_a_program_that_the_trace_does_not_show_is_refused() -> None:
     [
         (lambda x, i: lax.top_k(x, 2), 64),
         (lambda x, i: jnp.argsort(lax.bitcast_convert_type(x, jnp.int32), axis=1), 64),
-        (lambda x, i: jnp.zeros((3, 8)).at[i].add(x), 64),
-        (lambda x, i: jnp.zeros((3, 8)).at[i].subtract(x), 64),
-        (lambda x, i: jnp.zeros((3, 8)).at[i].mul(x), 64),
-        (lambda x, i: jnp.zeros((3, 8)).at[i].min(x), 64),
-        (lambda x, i: jnp.zeros((3, 8)).at[i].max(x), 64),
-        (lambda x, i: jnp.zeros((3, 8)).at[i].set(x), 0),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].add(x), 64 + 8),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].subtract(x), 64 + 8),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].mul(x), 64 + 8),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].min(x), 64 + 8),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].max(x), 64 + 8),
+        (lambda x, i: jnp.zeros((3, 8)).at[i].set(x), 8),
         (lambda x, i: jnp.arctan(x), 64),
         (lambda x, i: lax.cummax(x), 64),
         (lambda x, i: jnp.argmin(x, axis=1), 64),
@@ -269,8 +299,9 @@ def test_a_program_that_the_trace_does_not_show_is_refused() -> None:
             ),
             64,
         ),
-        (lambda x, i: jnp.where(jnp.cumsum(i) < 3, i * 2, i + 1), 0),
-        (lambda x, i: jnp.bincount(i, length=8), 8),
+        (lambda x, i: jnp.where(jnp.cumsum(i) < 3, i * 2, i + 1), 24),
+        (lambda x, i: jnp.argmax(i[:, None] ^ i, axis=1), 64),
+        (lambda x, i: jnp.bincount(i, length=8), 24),
     ],
 )
 def test_work_outside_counts_by_element(work: Callable[..., Any], flops: int) -> None:

@@ -18,10 +18,10 @@ from jax.extend import core
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import chip_model, outside, pallas_on_cpu, transfers, undefined
 from harness.judge.evaluate.interpret.discharge_rules import copies_of_any_size, scopes_of_any_depth
+from harness.judge.evaluate.interpret.fused import as_fused
 from harness.judge.evaluate.interpret.grid_loop import quick_grid_loop
 from harness.judge.evaluate.interpret.left_memory import clipped
 from harness.judge.evaluate.interpret.replaced import parameters, replaced
-from harness.judge.evaluate.interpret.wide_chains import with_wide_chains
 from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import jaxprs, kernels, meshes, packages, program_codec
 from harness.sandbox import asked_device
@@ -48,10 +48,10 @@ def runnable(
     if interpret:
         jaxpr = outside.without_memory_spaces(jaxpr)
         # On one chip, TPU interpret mode does not mark undefined results outside kernels, because the reference program
-        # marks them on the same inputs. It rounds each step of a chain, because a compiler may not fuse all of them.
+        # marks them on the same inputs. It also leaves operations as they are written, because not all may be fused.
         if interpret is True or chip.mesh:
-            chained = with_wide_chains(jaxpr) if chip.platform == "tpu" else jaxpr
-            jaxpr = outside.with_marked_results(chained, chip)
+            fused = as_fused(jaxpr) if chip.platform == "tpu" else jaxpr
+            jaxpr = outside.with_marked_results(fused, chip)
         jaxpr = chip_model.with_roundings(jaxpr)
     jaxpr = pallas_on_cpu.with_interpret(jaxpr, interpret, chip, is_flipped=is_flipped, joins_windows=joins_windows)
     return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr))  # type: ignore[no-any-return]

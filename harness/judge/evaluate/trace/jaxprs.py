@@ -17,7 +17,11 @@ Jaxpr = Any
 Equation = Any
 
 DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
-EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
+_EXPS = (
+    "exp exp2 expm1 log log1p logistic tanh sinh cosh asinh acosh atanh pow erf erfc erf_inv lgamma digamma "
+    "cumlogsumexp"
+)
+EXPS = tuple(_EXPS.split())
 # The positions of the indices among the operands of a write; the other operands are reference, value and mask.
 _INDICES_OF_A_WRITE = {"swap": slice(2, None), "addupdate": slice(2, None), "masked_swap": slice(1, -2)}
 # A power with any base counts as one exponential.
@@ -35,7 +39,7 @@ _REDUCING = (
 )
 REDUCTIONS = frozenset(_REDUCING.split())
 # Library functions that kernels do not have; outside of kernels they count as other elementwise operations do.
-_LIBRARY = frozenset(("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf_inv", "sinh"))
+_LIBRARY = frozenset(("acos", "asin", "atan"))
 # Operations that count as one FLOP for each element of their operand at this position, even if it is an integer:
 # floats have the order of integers with the same bits. Scatters count for each element of their updates.
 _ORDERING_OR_SCATTERING = {
@@ -287,7 +291,7 @@ def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outs
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or a reduction.
 
     Sorting, and scattering with an addition, product, minimum or maximum, also count 1 for each element, of any dtype.
-    Outside kernels, reductions of integers count too, because a kernel may have nothing else to compute.
+    Outside kernels, integers count as floats do, because the problem may have no floats.
     A Pallas body counts once for each grid step (`steps` has the number of steps by the equation's id()). A scan's body
     counts once for each iteration. A condition counts as its most expensive branch; for work outside kernels, as the
     branch with most of this work. If a kernel skips blocks, the result is an upper bound.
@@ -313,7 +317,7 @@ def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outs
                 within = replace(within, uncounted_loops=within.uncounted_loops + 1, outside_in_loops=within.outside)
             total += within
         else:
-            count = _own_flops(equation, counts_integers=where == "outside" and name in REDUCTIONS)
+            count = _own_flops(equation, counts_integers=where == "outside")
             exponentials = count if name in _EXPONENTIALS else 0
             total += Flops(pallas=count, exponentials=exponentials) if where == "pallas" else Flops(outside=count)
     return total

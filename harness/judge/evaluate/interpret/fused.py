@@ -1,4 +1,4 @@
-"""Rewrites chains of bfloat16 operations outside kernels as a chip computes them: in float32, rounded at the end.
+"""Rewrites operations outside kernels as fusions for a TPU compute them: simplified, and bfloat16 in float32.
 
 For a TPU, XLA fuses elementwise operations. Within a fusion, results stay in float32 for the next operation and for
 a conversion. They are rounded where bfloat16 is stored or passed to a kernel, and before a choice (`where`). A
@@ -13,10 +13,10 @@ import numpy as np
 from jax.extend import core
 
 from harness.judge.evaluate.interpret.chip_model import conversion, is_bfloat16
-from harness.judge.evaluate.interpret.rewriting import holds_operations
+from harness.judge.evaluate.interpret.rewriting import holds_operations, with_calls_written_out
+from harness.judge.evaluate.interpret.simplified import simplified
 from harness.judge.evaluate.trace.jaxprs import ELEMENTWISE, EXPS, Equation, Jaxpr, inner, with_inner
 
-_CALLS = frozenset(("jit", "call", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2"))
 _CONVERSION = "convert_element_type"
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 # XLA converts before it moves.
@@ -25,40 +25,18 @@ _MOVES = frozenset(("broadcast_in_dim", "reshape", "slice", "squeeze", "transpos
 _ARITHMETIC = ELEMENTWISE - {*EXPS, "nextafter"}
 
 
-def with_wide_chains(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program; outside kernels, elementwise operations and conversions get operands that were not rounded."""
-    equations, results = _rewritten(jaxpr, {}, {})
-    return jaxpr.replace(eqns=equations, outvars=results)
-
-
-def _rewritten(jaxpr: Jaxpr, values: dict[Any, Any], wide: dict[Any, Any]) -> tuple[list[Equation], list[Any]]:
-    """The equations and the results of a program, in which `values` replace variables. Calls are written out.
-
-    `wide` has the unrounded float32 value of each bfloat16 variable that was computed. Both are extended.
-    """
+def as_fused(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program, computed outside its kernels as in fusions for a TPU."""
+    # The unrounded float32 value of each bfloat16 variable that was computed.
+    wide: dict[Any, Any] = {}
     changed: list[Equation] = []
-
-    def read(var: Any) -> Any:
-        return var if isinstance(var, core.Literal) else values.get(var, var)
-
-    for equation in jaxpr.eqns:
-        operands = [*map(read, equation.invars)]
-        parts = inner(equation) if holds_operations(equation) else []
-        if equation.primitive.name in _CALLS and not _has_constants(equation):
-            equations, results = _rewritten(parts[0], dict(zip(parts[0].invars, operands, strict=True)), wide)
-            changed += equations
-            values.update(zip(equation.outvars, results, strict=True))
-            continue
-        # A program that is called twice needs new variables each time.
-        results = [var if isinstance(var, core.DropVar) else core.Var(var.aval) for var in equation.outvars]
-        values.update(zip(equation.outvars, results, strict=True))
-        equation = equation.replace(invars=operands, outvars=results)
-        changed += _in_float32(equation, wide) if not parts else [with_inner(equation, with_wide_chains)]
-    return changed, [*map(read, jaxpr.outvars)]
-
-
-def _has_constants(call: Equation) -> bool:
-    return any(part.consts for part in call.params.values() if isinstance(part, core.ClosedJaxpr))
+    simpler = simplified(with_calls_written_out(jaxpr))
+    for equation in simpler.eqns:
+        if holds_operations(equation) and inner(equation):
+            changed.append(with_inner(equation, as_fused))
+        else:
+            changed += _in_float32(equation, wide)
+    return simpler.replace(eqns=changed)
 
 
 def _in_float32(equation: Equation, wide: dict[Any, Any]) -> list[Equation]:

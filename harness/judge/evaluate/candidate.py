@@ -44,7 +44,8 @@ from harness.sandbox.messages import Done, Rejected
 # The limit on work outside Pallas calls, as a share of the useful work ("cheap elementwise work"). Scaling Q before an
 # attention kernel takes 0.002 %.
 _OUTSIDE_SHARE = 0.05
-# This number of small objects exceeds the number of free addresses for them after the imports of JAX and numpy.
+# The number of small objects that occupy free addresses (see `_refuse_another`). It is larger than the number of free
+# addresses for small objects after the imports of JAX and numpy.
 _BALLAST = 1 << 18
 
 # Removes the judge's frames, so that source lines are those of the candidate and its packages.
@@ -129,7 +130,7 @@ def trace(request: messages.TraceRequest) -> messages.TraceReply:
         *_claim_warnings(claims, _full.calls),
         *_loop_warnings(work),
     )
-    # The first reason why the compiler must refuse a call.
+    # Only the first call that the compiler must refuse is reported.
     pairs = zip(jaxprs.pallas_calls(jaxpr), _full.calls, strict=True)
     exceeds_vmem = next(filter(None, (vmem.excess(equation, call, request.chip) for equation, call in pairs)), "")
     return messages.TraceReply(
@@ -189,12 +190,11 @@ def _transposes(jaxpr: jaxprs.Jaxpr) -> tuple[str, ...]:
 def _refuse_another(
     traced: TracedKernel, name: str, before: integrity.Snapshot, program: str, others: Sequence[messages.OtherMember]
 ) -> None:
-    """Loads kernel.py again; raises Rejected `not-deterministic` if the digest of a new program is not `program`.
+    """Loads and traces kernel.py again; raises Rejected `not-deterministic` if a new program's digest is not `program`.
 
     The digest changes if a constant comes from a clock, from random numbers, or from the address of an object. During
-    the second load, ballast occupies the free addresses of small objects, so new objects get other addresses. The other
-    members of the suite are traced first, and the function is traced twice, because a process that serves a model does
-    both.
+    the second load, ballast occupies the free addresses of small objects, so new objects get other addresses. As in a
+    process that serves a model, the other members of the suite are traced first, and the function is traced twice.
     """
     ballast = [object() for _ in range(_BALLAST)]
     with asked_device.asked_for(traced.chip):
@@ -230,7 +230,7 @@ def _refuse_another(
 
 def _digest_of(function: Callable[..., Any], traced: TracedKernel, tracing: contract.CandidateCode) -> str:
     with tracing:
-        # JAX keeps the traces of each function, and therefore gets another one.
+        # JAX caches the trace of each function object. A new function object makes it trace again.
         again = traced_program(lambda *arrays: function(*arrays), traced.problem, traced.chip)
     return normal_form.digest(normal_form.of_traced(again.closed))
 
@@ -334,12 +334,14 @@ def export_cpu(request: messages.ExportRequest) -> Done:
 def interpret(request: messages.InterpretRequest) -> Done:
     """Runs the program traced for the requested shape in TPU interpret mode.
 
-    If a wait could end any of several transfers, the first family at a smaller shape runs three times, with three
-    orders in which transfers end: last started first, first started first, and random. For the other families the order
-    is random. If this order makes a result wrong, the comparison with the reference fails. If the run of the first
-    family or of the full shape may have read unwritten memory, the program runs again on the same inputs. Memory then
-    holds the values that the first run left there, and random numbers where the first run wrote nothing. Raises
-    Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`,
+    - Order of transfers: if a wait could end any of several transfers, the first family at a smaller shape runs three
+      times, with three orders in which transfers end: last started first, first started first, and random. For the
+      other families the order is random; if it makes a result wrong, the comparison with the reference fails.
+    - Unwritten memory: if the run of the first family or of the full shape may have read unwritten memory, the program
+      runs again on the same inputs. In this second run, memory begins with the values that the first run left, and with
+      random numbers where the first run wrote nothing.
+
+    Raises Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`,
     `transfer-order`, `left-memory`, `not-interpretable`.
     """
     traced = _traced(request.shape)

@@ -23,9 +23,10 @@ def seed() -> int:
 def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = True) -> Fill:
     """The content of unwritten memory in the CPU reference program: NaN at the full shape, marked NaN at others.
 
-    NaN exposes nearly every kernel that reads it; a marked NaN also exposes kernels that compare it. The interpreter
-    fills memory with a number instead, which exposes kernels that replace NaN. If the full shape is not interpreted,
-    only the CPU program runs the late steps, and its memory alternates between all of these values.
+    NaN exposes nearly every kernel that reads it. A marked NaN also exposes kernels that compare it with a value. Some
+    interpreted runs fill memory with a number, which exposes kernels that replace NaN. If the full shape is not
+    interpreted, only the CPU reference program runs the late steps, so its memory alternates between all of these
+    values.
     """
     if shape != "full":
         return "marked"
@@ -33,7 +34,7 @@ def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = True) -> Fill:
 
 
 def unforeseen_number(*, is_negative: bool = False) -> float:
-    """A large number, which hides later values in a running maximum; if negative, in a running minimum."""
+    """A large number. In a running maximum it hides all later values; with `is_negative`, in a running minimum."""
     size = float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
     return -size if is_negative else size
 
@@ -41,7 +42,7 @@ def unforeseen_number(*, is_negative: bool = False) -> float:
 def repeatable(
     draws: Iterable[Draw], problem: Problem, mode: Mode, *, reduced: int | None, is_second: bool = False
 ) -> tuple[Draw, ...]:
-    """The different members of `draws` in this mode and at this shape, if their family still exists.
+    """The distinct members of `draws` that have this mode and shape, and whose family still exists.
 
     `reduced` is the position of the shape in `problem.reduced()`, or None for the full shape. `is_second` selects the
     second shape near this reduced shape.
@@ -65,13 +66,13 @@ def mode_of(reduced: int | None) -> Mode:
 
 
 def shape(problem: Problem, reduced: int | None, *, is_second: bool = False) -> tuple[int, ...] | None:
-    """The first output's shape, as a Draw records it, for the arguments of `repeatable`; None if there is none."""
+    """The shape of the first output, as a Draw records it; None if the arguments (see `repeatable`) select no shape."""
     here = at_shape(problem, reduced, is_second=is_second)
     return None if here is None else here.statement().outputs[0].shape
 
 
 def at_shape(problem: Problem, reduced: int | None, *, is_second: bool) -> Problem | None:
-    """The problem at the shape for the arguments of `repeatable`; None if there is none."""
+    """The problem at the shape that the arguments select (see `repeatable`); None if there is no such shape."""
     if reduced is None:
         return problem
     small = next(islice(problem.reduced(), reduced, None), None)

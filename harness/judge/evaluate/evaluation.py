@@ -63,7 +63,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
             "device in its own contest",
         )
     if confinement.isolation(policy.is_confined).landlock is None:
-        # A child process could write to the cache of programs.
+        # Children that are not confined could write to the cache of programs, so the cache is not used.
         request = replace(request, programs=None)
     if not request.checked:
         listener = replace(listener, is_slower=None)
@@ -91,7 +91,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
                 evaluations = [Evaluation(plans[0], children, listener)]
                 evidence = evaluations[0].run()
             else:
-                # A search for an attempt's dumps first looks for the stamp in this folder.
+                # The stamp in the suite's own folder is the first that a search for an attempt's dumps reads.
                 stamp(work, request.candidate)
                 evaluations = [
                     Evaluation(plan, children, Listener(progress=named(plan.member.name, listener.progress)))
@@ -144,7 +144,7 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
 
 
 def _keep(plan: Plan, state: State) -> None:
-    """Caches the results of compiler and simulator, unless a latency is unknown, for example after a time limit."""
+    """Caches the results of compiler and simulator, except if a latency is unknown, for example after a timeout."""
     programs, evidence, simulation = plan.request.programs, state.evidence, state.evidence.simulation
     if programs is None or state.seen is not None:
         return

@@ -11,8 +11,8 @@ from harness.records import KERNEL, Array, Check, Claims, Failure, HloCounts, Mo
 class TraceRequest:
     """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`.
 
-    The traced program is also written to the file `program`, if this is given. `stubs` are modules that stand-ins
-    replace, even if they are installed.
+    If `program` is given, the traced program is also written to this file. `stubs` are modules that stand-ins replace,
+    even if they are installed.
     """
 
     problem: str

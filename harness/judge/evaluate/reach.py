@@ -24,7 +24,7 @@ def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: b
 
 
 def left_behind(children: Children) -> tuple[Failure, ...]:
-    """The failure of a candidate that left processes behind, which have been ended; empty if it left none."""
+    """The failure of a candidate that left processes behind; empty if it left none. The processes have been ended."""
     if not children.left_behind:
         return ()
     words = ", ".join(children.left_behind.values())
@@ -43,7 +43,7 @@ def not_looked_into(chip: Chip) -> tuple[str, ...]:
 
 
 def not_interpreted(failure: Failure, difference: str) -> Failure:
-    """The failure at the contest's own shape. After a timeout, it also states the remaining doubt and the remedy.
+    """The failure of the interpreted run at the contest's own shape. After a timeout, adds the doubt and the remedy.
 
     `difference` is the first place at which the program differs in more than sizes from that of a smaller shape, or "".
     """

@@ -33,17 +33,17 @@ def any_trace(trace: Trace) -> None:
 class Request:
     """The request for one evaluation.
 
-    `directory` is the contest's folder, `work` the folder for programs, dumps and texts. `simulate(dump_directory,
-    chip, deadline_seconds=...)` is a function at the top level of a module. `on` selects the source of the latency
-    (None: a device with the chip, if there is one, otherwise the simulator).
-
-    If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with a
-    reference, so the evidence can support no verdict. Then the contest's kernel.hlo.txt is not replaced, and the cost
-    of each source line is computed only if `with_lines`. `draws` are earlier draws. They are repeated, in addition to
-    fresh draws, if a program of their shape exists. A program in the cache `programs` is not compiled or simulated
-    again; a new program is added. Without a cache, or if children cannot be confined, each program is compiled and
-    simulated. `stubs` are the modules that the contest replaces by stand-ins. `assumption` is the contest's statement
-    on branches that depend on unknown values.
+    - `directory`: the contest's folder. `work`: the folder for programs, dumps and texts.
+    - `simulate(dump_directory, chip, deadline_seconds=...)`: a function at the top level of a module.
+    - `on`: the source of the latency (None: a device with the chip, if there is one, otherwise the simulator).
+    - `timed`: if False, the kernel is not timed on a device, because a paired benchmark will time it.
+    - `checked`: if False, no output is compared with a reference, so the evidence can support no verdict. In this case
+      the contest's kernel.hlo.txt is not replaced, and the cost of each source line is computed only if `with_lines`.
+    - `draws`: earlier draws, which are repeated in addition to fresh draws if a program of their shape exists.
+    - `programs`: a cache. A program in the cache is not compiled or simulated again; a new program is added. Without a
+      cache, or if children cannot be confined, each program is compiled and simulated.
+    - `stubs`: the modules that the contest replaces by stand-ins.
+    - `assumption`: the contest's statement on branches that depend on unknown values.
     """
 
     directory: Path
@@ -156,8 +156,9 @@ class Plan:
     def program_keys(self) -> tuple[str, ...]:
         """The keys of the exported program in `request.programs`; call before it is compiled. Empty without a cache.
 
-        The first key is that of the program as this request compiles it. If source lines are not requested, the key
-        with source lines follows. Its entry can be used too, because the schedule is the same.
+        The first key is that of the program as this request compiles it. If source lines are not requested, the second
+        key is that of the program with source lines. An entry under the second key can be used too, because the
+        schedule is the same.
         """
         programs, simulate = self.request.programs, self.request.simulate
         if programs is None:

@@ -297,7 +297,7 @@ def _subject(plan: Plan, program: ReferenceProgram, reduced: int | None) -> dict
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The families for the CPU reference program at the full shape. Omits the first if the interpreter runs it."""
+    """The families that the CPU reference program runs at the full shape: without the first if it is interpreted."""
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
@@ -305,15 +305,18 @@ def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
 def _check_reduced(
     plan: Plan, state: State, program: ReferenceProgram
 ) -> Iterator[messages.CheckRequest | messages.ProbeRequest]:
-    """Checks of the families, each with another seed, then probes. A wrong value shows more than a failed probe."""
+    """Checks of the families, each with another seed, then probes.
+
+    The probes come last, because a wrong value says more about the error than a failed probe.
+    """
     shapes = _shapes_of(state)
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if shapes.has_second and not shapes.difference and not has_tables:
-        # Only drawn families remain. The interpreter checks the others at the second shape, and the composite at the
-        # full shape has the values of all families. All families remain with tables, because the composite has
-        # only one kind of table; and if the programs differ, because the kernel may take another path at the full
-        # shape.
+        # Only drawn families are checked here. The interpreter checks the other families at the second shape, and the
+        # composite at the full shape contains the values of all families. This is not enough in two cases, in which all
+        # families are checked here: with tables, because the composite has only one kind of table; and if the programs
+        # differ, because the kernel may take another path at the full shape.
         families = tuple(filter(_is_drawn, families)) or families
     yield from _repeated(plan, state, program, shapes.reduced)
     subject = _subject(plan, program, shapes.reduced)
@@ -329,7 +332,7 @@ def _is_drawn(family: str) -> bool:
 def _repeated(
     plan: Plan, state: State, program: ReferenceProgram, reduced: int | None
 ) -> Iterator[messages.CheckRequest | messages.ProbeRequest]:
-    """The same checks on the inputs of an earlier evaluation, including inputs of interpreted runs at this shape.
+    """Checks of the same program on the inputs of earlier evaluations, including inputs of interpreted runs.
 
     These checks precede the checks on fresh inputs, so that an earlier failure shows first.
     """
@@ -368,10 +371,10 @@ def _interpret(plan: Plan, state: State, reply: messages.ShapesReply) -> Iterato
 
 
 def _interpret_full(plan: Plan, state: State, reply: messages.ShapesReply) -> Iterator[messages.InterpretRequest]:
-    """The run at the full shape. It is last because it takes longest: 200 s for 16384 keys on an idle machine.
+    """The run at the full shape. It comes last because it takes longest: 200 s for 16384 keys on an idle machine.
 
-    One family is enough, because the findings do not depend on values. Unwritten memory holds a number. In the CPU
-    reference program of this shape it holds NaN.
+    One family is enough, because the findings (races, accesses out of bounds) do not depend on values. Unwritten memory
+    holds a number here, and NaN in the CPU reference program of this shape.
     """
     if reply.interpret_full:
         family = plan.problem.families(full=True)[0]
@@ -460,9 +463,9 @@ def left_out(plan: Plan, state: State) -> tuple[str, ...]:
     return (*families, *probes, *interpreted, *checks)
 
 
-# Stages that need the same product send their requests in the order of this table. A process answers requests in the
-# order in which they were sent. The failure with the lowest rank counts. At reduced shapes, a failure in the
-# interpreter counts before a wrong result, because this failure names the cause.
+# Stages that need the same product send their requests in the order of this table, and a process answers requests in
+# the order in which they were sent. Of several failures, the one with the lowest rank counts. At reduced shapes, a
+# failure in the interpreter has a lower rank than a wrong result, because the failure names the cause.
 STAGES = (
     Stage("trace", rank=(TRACE,), needs="kernel", child="candidate", failing="contract", requests=_trace, take=_traced,
           seconds=lambda policy: policy.trace_seconds),

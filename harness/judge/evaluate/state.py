@@ -27,9 +27,9 @@ Need = Literal[
     "device",
 ]
 
-# The place of a finding in the order in which findings count, lowest first. A stage's rank is its step and its place
-# within the step. A request's rank appends its number among the stage's requests. Consequences of a request have a
-# higher rank than the request.
+# The rank of a finding: of several findings, the one with the lowest rank counts. A stage's rank is its step and its
+# place within the step. A request's rank is its stage's rank, followed by the request's number within the stage. All
+# consequences of a request have a higher rank than the request.
 Rank = tuple[int, ...]
 # The steps, in the order in which their findings count.
 TRACE, REDUCED, COMPILE, SIMULATE, COMPARE, FULL, DEVICE = range(7)

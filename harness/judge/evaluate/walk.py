@@ -18,8 +18,9 @@ from harness.sandbox import confinement
 from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 
-# With fewer cores, checks at the full shape wait until the candidate is known to be fast enough. They also wait while
-# checks at reduced shapes run at the same time as the compilation or simulation of the chip's program.
+# With at least this many cores, checks at the full shape run at once. With fewer cores, they wait until the candidate
+# is known to be fast enough. They also wait while both checks at reduced shapes and the compilation or simulation of
+# the chip's program run.
 _MANY_CORES = 4
 
 

@@ -111,7 +111,7 @@ class Workers:
         return any(job in self._jobs and self._jobs[job][2][0] == FULL for job in child.queue)
 
     def _checker(self, program: str, *, is_late: bool) -> Child:
-        """The process for this check: the process that compiled the program, else that with the shortest queue.
+        """The process for this check: the process that has compiled the program, else the one with the shortest queue.
 
         A request at a reduced shape (not `is_late`) avoids processes with requests at the contest's shape.
         """
@@ -126,9 +126,9 @@ class Workers:
         return chosen
 
     def _share_cores(self) -> None:
-        """Makes processes yield to the compilation and simulation of the chip's program, for which everything waits.
+        """Makes processes yield to the compilation and simulation of the chip's program, which all else awaits.
 
-        Checks at the contest's shape also yield to checks at reduced shapes, because these end more evaluations.
+        Checks at the contest's shape also yield to checks at reduced shapes, which end more evaluations.
         """
         is_compiling, is_reduced_open = self.is_compiling, self.is_reduced_open
         for name, child in self._started.items():

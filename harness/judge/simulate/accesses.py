@@ -10,8 +10,8 @@ from typing import NamedTuple
 from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names
 
-# A schedule with at least this number of allocations is not checked, because allocations are far apart, and an address
-# has 32 bits.
+# Schedules with this number of allocations or more are not checked. Their allocations have made-up addresses that are
+# `ALLOCATION_SPACING` apart, so the addresses of more allocations would not fit into 32 bits.
 _MOST_ALLOCATIONS = 1000
 # `[vmem:[#allocation5 + $0x38] sm:$0xff]`, `[vmem:[%s12_s10] ss:$2 sm:$0xf]`.
 _PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \+ \$0x([0-9a-f]+))?\]([^\]]*)\]")
@@ -52,7 +52,7 @@ class Touch:
 def accesses(schedule: Schedule, names: Names) -> dict[int, list[Access]]:
     """The accesses of a kernel by bundle, except those to unknown rows and to allocations that no transfer uses.
 
-    Empty if the schedule is not a kernel's, or has too many allocations for distinct addresses.
+    Empty if the schedule is not that of a kernel, or has `_MOST_ALLOCATIONS` allocations or more.
     """
     by_bundle: dict[int, list[Access]] = {}
     if not schedule.is_kernel:

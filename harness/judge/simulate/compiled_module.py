@@ -22,8 +22,8 @@ class CompiledModule:
     - `parameters`: the names of the module's parameters, in their order.
     - `in_place`: for each result that reuses a parameter's memory, the parameter's index by the result's index.
     - `results`: the number of results in the tuple that is returned; 0 if the result is not a tuple.
-    - `prefetched`: the words of scalar memory that are 0 because no operand was fetched before the start; empty if
-      operands were fetched.
+    - `prefetched`: the words of scalar memory that are set to 0 to show that no operand was fetched before the start;
+      empty if operands were fetched.
     - `result_words`: the words of scalar memory that hold the address of the result; empty unless the module returns
       exactly one array.
     - `chips`: the number of chips that run the program together.

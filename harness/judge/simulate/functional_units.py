@@ -1,8 +1,8 @@
 """The units that an operation occupies for several cycles (MXU, XLU, EUP), and stalls of bundles that wait for them.
 
 Bundles issue in order, each as a whole. A bundle stalls until every unit to which it pushes is free, and every result
-that it pops is available. Because of these stalls, the compiler removes empty bundles. So a count of bundles alone
-gives less time than the units need.
+that it pops is available. The compiler relies on these stalls and leaves out the empty bundles that would only wait. So
+the number of bundles alone is less than the number of cycles that the units need.
 
 `Units` in harness/chips/row.py describes the cycles and latencies; each chip's values are in its file in harness/chips.
 An operation that uses none of these units takes one cycle.
@@ -22,11 +22,15 @@ from harness.judge.simulate.machine import Machine
 class Use:
     """One operation's use of one unit.
 
-    The operation issues when `port` is free or will be free within `early` cycles. It occupies the port for `cycles`,
-    from the cycle at which this port and the port `behind` are free. `latency` cycles after this start, `results`
-    values enter `queue`, one every `spacing` cycles, or one value enters each of `slots`. If `pops`, the operation
-    takes one value out of `queue` instead. A queue whose name ends in `]` is an addressed result buffer, and so are all
-    slots. The other queues are first in, first out.
+    - Issue: the operation issues once `port` is free or will be free within `early` cycles.
+    - Start: it starts at the cycle at which both `port` and the port `behind` (if any) are free, and occupies `port`
+      for `cycles`.
+    - Results: the first result is available `latency` cycles after the start, and the next ones every `spacing` cycles.
+      All `results` values enter `queue`, or one value enters each of `slots`.
+    - If `pops`, the operation takes one value out of `queue` instead.
+
+    A queue whose name ends in `]` is an addressed result buffer, and so is each slot. All other queues are first in,
+    first out.
     """
 
     port: str
@@ -54,9 +58,9 @@ IDLE: State = ((), ())
 class Stretch:
     """Bundles `first` to `last` (excluded) that run in sequence, with no decision or transfer between them.
 
-    `users` are the operations that use units, by the offset of their bundle. Each operation is represented by the index
-    of its kind among the program's kinds, so that stretches are the same on every machine. If a predicated operation
-    occupies a unit, each outcome of the predicate is a separate stretch.
+    `users` are the operations that use units: for each bundle's offset, the index of each operation's kind in the
+    program's list of kinds. With indices, a stretch is the same on every machine. If a predicated operation occupies a
+    unit, each outcome of the predicate is a separate stretch.
     """
 
     first: int
@@ -77,7 +81,8 @@ class Pass:
     visits: int = 0
 
 
-# The most results that a queue keeps. If a queue were deeper than any hardware FIFO, pops were paired wrongly.
+# The most results that a queue keeps. No hardware FIFO is as deep. So a queue exceeds this limit only if pops were
+# paired with the wrong pushes.
 _DEEPEST_QUEUE = 512
 
 # Rows of 8-bit values in one register.
@@ -179,8 +184,8 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         return (Use("", 0, f"{mxu}[{buffer[1]}]" if buffer else mxu, pops=True),)
     if name.startswith("vmatmul"):
         rows, results = _rows_and_results(name, machine)
-        # A register has the same number of bytes for every dtype. 8-bit values go in faster if the chip multiplies them
-        # directly.
+        # A register has the same number of bytes for every dtype, so one register of 8-bit values has more rows. On
+        # chips that multiply 8-bit values directly, these rows go in faster.
         is_narrow = rows >= _NARROW_ROWS and ".bf16" not in name
         faster = machine.narrow_rate ** (rows // _NARROW_ROWS) if is_narrow else 1
         cycles = max(1, round(rows / machine.matmul_rows_per_cycle / faster))
@@ -221,7 +226,7 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
 
 
 def _rows_and_results(name: str, machine: Machine) -> tuple[int, int]:
-    """Rows of the left operand in one matmul, and the vectors (8 rows of 32 bits each) that come out.
+    """The number of rows of the left operand in one matmul, and of result vectors (8 rows of 32 bits each).
 
     A vector register holds 8 rows of 32-bit values, 16 of 16-bit, 32 of 8-bit and 64 of 4-bit values.
     """
@@ -329,7 +334,7 @@ class Pipes:
         return later_state
 
     def _number(self, ports: dict[str, float], queues: dict[str, list[int]], elapsed: int) -> int:
-        # These are lists, because queues can be long, and generators take twice the time.
+        # Tuples are made from lists, because queues can be long, and generators would take twice the time.
         state = (
             tuple(sorted([(name, free - elapsed) for name, free in ports.items() if free > elapsed])),
             tuple(

@@ -37,8 +37,8 @@ _READ_OFF = {
     "eup_latency_cycles": ("eup_latency_cycles",),
 }
 _FACTORS = (0.8, 1.2)
-# Values that reverse two rules from the same spacing. The first half of a row pair goes to the weight port before the
-# port is free. A packed exponential occupies its unit for two cycles.
+# Values that reverse two rules, which were also read off the compiler's spacing: the first half of a row pair goes to
+# the weight port before the port is free, and a packed exponential occupies its unit for two cycles.
 _RULES: Mapping[str, Any] = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
 # Published times show 86 to 95 % of a link's bandwidth (`Links` in harness/chips/row.py), and 0.75 or 1 us for a hop.
 # These are times of permutations on two kinds of chip, and of an all-gather on a third kind.

@@ -29,7 +29,7 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
 _NO_END = "no known end"
-# The most runs with other outcomes of decisions that depend on vectors; and the reason if more runs are needed.
+# The most runs that try other outcomes of decisions that depend on vectors; and the reason stated if more are needed.
 _MOST_WAYS = 24
 _TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than {_MOST_WAYS} runs can try both ways"
 # The time limit, in seconds on this computer, for the runs of both outcomes of a branch. Either run may have no end.
@@ -205,13 +205,16 @@ def _execute(
 def _both_ways(
     compiled: CompiledModule, machine: Machine, tables: Tables, deadline: float
 ) -> list[tuple[CoreRun, ...]]:
-    """Two runs: code that depends on a vector's contents never runs in the first, and always in the second.
+    """The shortest and the longest run over the outcomes of all decisions that depend on a vector's contents.
 
-    At first, all conditions fail in one run and hold in the other. A compiler may jump over conditional code or into
-    it, so the conditions do not show which run skips the code. Therefore the run with fewer executed bundles counts as
-    the first. Neither run executes code that needs one condition to hold and another to fail. So further runs reverse
-    decisions one by one: first decisions with the same outcome in all runs, then decisions of the longest and of the
-    shortest run. If `_MOST_WAYS` runs cannot reverse all decisions, the longest run is returned without an end.
+    In the first two runs, all of these conditions fail and all of them hold. The conditions do not show which of the
+    two runs skips the conditional code, because a compiler may jump over this code or into it. So the run with fewer
+    executed bundles is taken as the shortest.
+
+    Neither run executes code that needs one condition to hold and another to fail. So further runs reverse decisions
+    one by one: first decisions with the same outcome in all runs, then decisions of the longest and of the shortest
+    run. The search ends when a run has no end: this run then counts as the longest. If not all decisions can be
+    reversed in `_MOST_WAYS` runs, the longest run is returned with `_TOO_MANY_WAYS` as its reason.
     """
     bounds = [GrantedBound(holds=holds) for holds in (False, True)]
     ways = [(bound, run_compiled(compiled, machine, tables, deadline, bound=bound)) for bound in bounds]
@@ -302,7 +305,7 @@ def _with_range(
 def _without_sparse_core(
     prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> tuple[str, tuple[float, float] | None]:
-    """The range in words, and its two ends; None instead of the ends if one end is unknown."""
+    """A sentence on the range of the latency, and the range's two ends in seconds (None if one end is unknown)."""
     bound = GrantedBound(without_sparse_core=True)
     rest = _seconds_taken(run_compiled(prepared.compiled, machine, tables, deadline, bound=bound), machine)
     most = sparse_core.most_seconds(prepared.dump.module, machine)
@@ -475,7 +478,7 @@ class _ScheduleColumn:
 
 
 def _columns(dump: ModuleDump, runs: list[OpRun]) -> dict[str, _ScheduleColumn]:
-    """Used issue slots of each unit, from the compiler's table of bundles: plain sums, and sums weighted by runs."""
+    """The issue slots that each unit uses, from the compiler's table of bundles: once per bundle, and once per run."""
     columns: dict[str, _ScheduleColumn] = {}
     for schedule, table in zip(dump.schedules, dump.utilisations, strict=True):
         ran = [run.executions for run in runs if run.schedule is schedule]

@@ -358,8 +358,8 @@ class _Writer:
                 *(f"    {line}" for line in lines),
             ]
         if self.reads_tables and destination in ("hbm", "vmem") and source != "smem":
-            # All chips run the same program. So if this chip writes on another chip, some chip makes the same write
-            # here.
+            # All chips run the same program. So if this chip writes to another chip, some other chip makes the same
+            # write to this chip.
             lines.insert(0, f"memory.replace({destination!r}, {values[2]})")
         return lines
 
@@ -457,7 +457,7 @@ class _Writer:
         return []
 
     def _noted(self, text: str) -> str:
-        """An operand as an expression, with its registers noted."""
+        """An operand as a Python expression. Adds the registers that it names to `self.registers`."""
         value = expression(text, self.names)
         self._note([value])
         return value
@@ -470,7 +470,11 @@ class _Writer:
         return f"(True if {_predicate(op.predicate)} else False)"
 
     def _decision(self, op: Op) -> str:
-        """Like `_condition`, for a decision that affects time. A run that gives a bound may assume the outcome."""
+        """The predicate of a decision that affects time, as an expression that gives True or False.
+
+        If the predicate is unknown, a run that bounds the latency may assume an outcome; any other run raises
+        Unknowable.
+        """
         if not op.predicate:
             return "True"
         self._note([_predicate(op.predicate)])

@@ -54,8 +54,8 @@ class Memory:
     - `runtime`: True for the top-level program. The runtime writes this program's scalar memory before the program
       starts. Each word is `runtime_words[name]`, or 1 if `runtime_words` does not contain its name.
     - `alone`: True if no other core runs this op.
-    - `results_at`: the addresses of the results. A result may be in a parameter's memory. The program checks whether it
-      must copy.
+    - `results_at`: the addresses of the results. A result may be in a parameter's memory; the program compares the
+      addresses and copies only if they differ.
     - `touches`: the program's accesses to VMEM. If given, accesses to the memory of transfers in flight are reported.
     """
 
@@ -152,7 +152,8 @@ class Memory:
         if word is None:
             name = self.name_of(address)
             if self.runtime and "spill" not in name:
-                # The word that the top-level program compares with 1 makes it run. No other word affects a decision.
+                # The top-level program runs only if a word, the command, is 1. No other unwritten word affects a
+                # decision, so all of them can be 1.
                 return self.runtime_words.get(name.removesuffix(" + 0"), 1)
             # The caller may have written words of an operand. A store to an unknown address may have written any word.
             unwritten = name.startswith("#") and not self._stored_anywhere

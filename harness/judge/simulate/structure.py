@@ -42,11 +42,12 @@ _REGION = re.compile(r"region(\d+)")
 def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
     """The number of bundles after a branch that run even if the branch is taken.
 
-    On all chips except v7x, there is one slot for each cycle until the branch takes effect. On v7x, the compiler
-    replaces the empty bundles at the end of the slots with a single empty bundle. When the chip jumps, it waits for the
-    cycles of the omitted bundles. So the slots end with the last empty bundle before the next branch or region. If no
-    bundle was left out, the last slot may contain an operation. Then the bundles after the last empty bundle have at
-    least one of these properties:
+    On all chips except v7x, there is one slot for each cycle until the branch takes effect.
+
+    On v7x, the compiler replaces the empty bundles at the end of the slots with a single empty bundle, and a chip that
+    jumps waits for the cycles of the omitted bundles. So the slots usually end with the last empty bundle before the
+    next branch or region. They extend beyond this bundle only if no bundle was left out and the last slot contains an
+    operation. In this case, the bundles after the last empty bundle have at least one of these properties:
     - They come from the path without the jump, and carry the branch's opposite predicate.
     - Several empty bundles precede them.
     - A region ends with them, and another region starts after them.
@@ -82,7 +83,7 @@ def memory_space(bundles: Sequence[Bundle], index: int, register: str) -> str:
 
 
 def cross_core_pops(schedule: Schedule) -> set[int]:
-    """The identities of operations that take a scalar, used only in checks, from a vector of the other core."""
+    """The identities of operations that take a scalar from a vector of the other core; only checks use such scalars."""
     pushed: deque[bool] = deque()
     sent: set[str] = set()
     pops: set[int] = set()

@@ -17,7 +17,7 @@ from harness.judge.simulate.runs import CoreRun
 from harness.judge.simulate.timeline_spans import MOST_SPANS, SpanRecorder, SpanWindow
 from harness.records import Timeline, TransferCycles
 
-# An op without a grid has no steps to show, so this many cycles from the middle of its run are shown.
+# An op without a grid has no steps to show. Instead, this many cycles are shown, beginning in the middle of its run.
 _SHOWN_WITHOUT_GRID = 2_000
 # The limits of the timeline that every attempt saves: shown cycles of each op, and spans in each row. With these
 # limits, a file takes 100 to 250 KB.
@@ -56,9 +56,9 @@ def timeline(
 
 @dataclass(slots=True)
 class Recording:
-    """A run that records a small timeline. It shows some cycles of each op's first steps bundle by bundle.
+    """The recorder of a small timeline, which shows some cycles of each op's first steps bundle by bundle.
 
-    `cores` are the outcome of the run, once it has ended.
+    `cores` is empty until the run has ended; then it is the outcome of the run.
     """
 
     dump: ModuleDump
@@ -121,7 +121,7 @@ def _recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], trac
 
 
 def _window(core: CoreRun, steps_shown: int) -> tuple[SpanWindow, ...]:
-    """One window on the middle of the longest op; no window without ops or steps to show."""
+    """A window in the middle of the longest op; empty if there is no op, or if `steps_shown` is less than 1."""
     if not core.ops or steps_shown < 1:
         return ()
     op = max(core.ops, key=lambda op: op.cycles)

@@ -11,10 +11,10 @@ def known_evidence(
 ) -> Evidence | None:
     """The champion's evidence under `key`, or None if it must be evaluated (always for measured times).
 
-    It comes from the champion's record, or from the first attempt in `since` that evaluated the champion under the same
-    key. `commit` is the champion's commit on the branch. If a revoke made the program champion, the revoke's record
-    counts as the champion's record. If `is_checked`, the champion is known to pass under the checks key of `key`, so
-    only the timing keys must be equal.
+    The evidence comes from the champion's record, or from the first attempt in `since` that evaluated the champion
+    under `key`. `commit` is the champion's commit on the branch. If a revoke made the program champion, the revoke's
+    record counts as the champion's record. If `is_checked`, the champion is known to pass under the checks key of
+    `key`, so only the timing keys must be equal.
     """
 
     def counts(other: Key) -> bool:
@@ -36,5 +36,5 @@ def known_evidence(
 
 
 def disturbed(evidence: Evidence, tampering: Failure | None) -> Evidence:
-    """The evidence. If `tampering` is not None, it is the evidence's failure, because it outranks any other failure."""
+    """The evidence with `tampering`, if given, as its failure: tampering outranks any other failure."""
     return replace(evidence, failure=tampering) if tampering else evidence

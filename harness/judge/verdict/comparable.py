@@ -10,8 +10,8 @@ from harness.records import Evidence, Latency, Source
 def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
     """A doubt about the clock if the low end of a measured time's interval is below the least time on `chip`.
 
-    A simulated time needs no such limit. The chip can issue the simulated schedule, and an error of the simulator does
-    not make the schedule impossible.
+    Simulated times are not tested against this limit: a simulated schedule is one that the chip can issue, even if the
+    simulator errs about its time.
     """
     time = evidence.latency
     if time is None or time.seconds is None or not time.plus_minus_seconds or time.source == "simulated":

@@ -8,8 +8,9 @@ from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Outcome, PairedBenchmark, Policy, Row, Source
 from harness.units import percent
 
-# The champion and the control may differ a little, because their buffers are at different places. The tolerance, a
-# tenth of the minimum effect, moves the limit of an accept from 1 % to 0.9 %, so equal programs are not accepted.
+# The tolerated difference between the champion and the control (the champion again), as a share of the minimum effect.
+# The two may differ a little, because their buffers are at different places. A tenth lowers the gain that an accept
+# proves from 1 % to 0.9 %, so equal programs are still not accepted.
 _TOLERATED_SHARE = 0.1
 
 
@@ -18,9 +19,9 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
 
     This function is called after each batch of a running paired benchmark, and again for the finished record. The same
     pairs give the same ruling. Each end of the interval misses the true ratio with probability `sign_test.look_error`.
-    The control is judged with the error of a first attempt. This error is the largest, so on the same samples the
-    control's interval is no wider than a verdict's interval. At most a fraction `policy.false_accept_rate` of paired
-    benchmarks has a false alarm of the control.
+    The control is judged with the error rate of a first attempt. This is the largest rate, so on the same samples the
+    control's interval is never wider than the interval of a verdict. The control raises a false alarm in at most a
+    fraction `policy.false_accept_rate` of all paired benchmarks.
     """
     try:
         unusable = _unusable(paired, policy)
@@ -64,7 +65,7 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
 
 
 def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
-    """The number (from 1) of the next attempt since the last accept. Counts only attempts that could pass by chance.
+    """The number of the next attempt, counted from 1 after the last accept. Counts only attempts that chance can pass.
 
     Repeats of one program count like any other attempt. An undo or a revoke does not restart the count. An attempt that
     failed, or whose time has another source, does not count, because it was not timed against the champion.

@@ -17,10 +17,11 @@ _SAME = 1e-9
 def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> Verdict:
     """The accept `verdict` if the simulated gain holds on every machine, otherwise an inconclusive verdict.
 
-    On each machine the candidate must take less time than the champion, but the size of the gain does not matter. The
-    nominal times already show that the gain is large enough, and exceeds the simulator's error for programs of this
-    kind. A constant that makes all kernels faster (transfers at no cost) also makes their difference smaller. The
-    verdict is inconclusive in these cases:
+    On each machine the candidate must take less time than the champion. The size of the gain does not matter: the
+    nominal times already show that it is large enough and exceeds the simulator's error for programs of this kind. A
+    constant that makes all kernels faster (for example, transfers at no cost) also makes their difference smaller.
+
+    The verdict is inconclusive in each of these cases:
 
     - there are no runs, or a run has no time;
     - the times of the nominal run are not the judged times;

@@ -1,24 +1,26 @@
 """The ruling on two simulated times. A gain must be large enough, and exceed the simulator's uncertainty.
 
-The same program always takes the same simulated time, so a second try involves no chance and narrows no interval. The
-only uncertainty is the simulator's error: errors of its model (a latency, a queue, a clock). Two programs share most of
-these errors. The other errors come from differences between the programs, and are zero for equal schedules. Suppose
-that the error of a pair were a fraction c of the change plus a floor f. Then the sign of a change g would be known to k
-deviations if g >= k (c g + f), that is if g >= k f / (1 - k c). The part c g would only raise the required gain by a
-factor; only the floor would hide small changes.
+The same program always takes the same simulated time. So simulating again involves no chance and cannot narrow an
+interval. The only uncertainty is the error of the simulator's model (a latency, a queue, a clock). Two programs share
+most of this error. The rest comes from differences between the programs, and is zero for equal schedules.
 
-The published times do not confirm this. Among them, the pairs most similar to champion and candidate are two kernels
-for one problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). A
-champion and a candidate are often more similar than any of these pairs. So the whole error is treated as floor: a
-smaller change does not make it smaller. For similar programs, this is cautious. A record states one number: one
-standard deviation of the time ratio of two kernels for one problem. The larger of the numbers in the two records is
+One could expect the error of a pair to be proportional to the change, plus a floor: c g + f for a gain g. Then the sign
+of g would be known to k deviations if g >= k (c g + f), that is if g >= k f / (1 - k c). The part c g would only raise
+the required gain by a factor; only the floor f would hide small gains.
+
+The published times do not show such a proportional part. The published pairs most similar to a champion and its
+candidate are two kernels for one problem. The ratios of such pairs are off by 1 to 8 %, about as much as the single
+times (benchmarks/FIDELITY.md). So the whole error is treated as floor, which does not shrink with the change. This is
+cautious, because champion and candidate are often more similar than any published pair. Each record states one number:
+one standard deviation of the time ratio of two kernels for one problem. Of the two records' numbers, the larger is
 used.
 
 A search presents the fastest of many candidates, and so also selects favourable simulator errors. Suppose that none of
 n candidates is truly faster, and that their errors are normal and independent. Then all of them stay below k deviations
-with the probability Phi(k)^n, where Phi is the normal distribution. For the same probability at every n, the fastest of
-n must exceed k_n = Phi^-1(Phi(k_1)^(1/n)): 1 deviation for one candidate, 2.1 for ten, 2.9 for a hundred. Settings of
-one kernel share much of their error, so n settings are equivalent to fewer candidates. Using n is cautious too.
+with the probability Phi(k)^n, where Phi is the normal distribution function. To keep this probability equal for every
+n, the fastest of n must exceed k_n = Phi^-1(Phi(k_1)^(1/n)) deviations: 1 for one candidate, 2.1 for ten, 2.9 for a
+hundred. Settings of one kernel share much of their error, so they count as fewer than n independent candidates. Using
+the full n is cautious too.
 """
 
 import math
@@ -32,10 +34,11 @@ from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Change, Evidence, Outcome, Policy, Simulation, Verdict
 from harness.units import percent, seconds
 
-# The number of standard deviations that a gain must exceed. It is one, because the published pairs are kernels by
-# different authors. A champion and a candidate differ less, so the record's number is more likely too large than too
-# small. A larger number would refuse nearly every gain of a single change. A candidate that is no faster, but differs
-# as much as these pairs, exceeds one deviation in one case out of six. Only a device can detect this.
+# The number of standard deviations that a gain must exceed. One is enough, because the deviation in a record is
+# probably too large: it was derived from pairs of kernels by different authors, which differ more than a champion and
+# its candidate. With a larger number, nearly every gain of a single change would be refused. A candidate that is no
+# faster, but differs as much as those pairs, exceeds one deviation in one case out of six. Only a device can detect
+# such a false gain.
 _DEVIATIONS = 1.0
 
 

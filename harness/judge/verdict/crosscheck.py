@@ -10,8 +10,8 @@ import re
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Evidence, Failure
 
-# The simulator counts whole tiles of the matrix unit, so an honest program has at least the useful matmul FLOPs. One
-# percent may be missing, because a compiler may find blocks to be constant.
+# The least share of the useful matmul FLOPs that a program must execute. The simulator counts whole tiles of the matrix
+# unit, so an honest program executes at least all of them, except products of blocks that the compiler finds constant.
 _FEWEST = 0.99
 # The most elements that one operation of the exponential unit takes: a register of 8 x 128 words, each of two bfloat16.
 ELEMENTS_OF_AN_EXPONENTIAL = 2048
@@ -20,11 +20,13 @@ ELEMENTS_OF_AN_EXPONENTIAL = 2048
 def failure(evidence: Evidence) -> Failure | None:
     """The Failure `static`, `program-differs` if the compiled program lacks work of the checked program, else None.
 
-    Only missing matrix products, exponentials and transfers count. No compiler leaves them out, and a kernel that
-    passed the checks needs them. No more exponentials are required than the trace has, because a kernel may replace
-    exponentials. Unrolled loops, partly filled tiles, pipelines inside the kernel and several passes for float32 only
-    add work. Unknown counts are ignored. Products and exponentials are also ignored if the trace has fewer FLOPs than
-    the useful matmul FLOPs, because such a trace has loops with unknown trip counts.
+    - Only missing matrix products, exponentials and transfers count, because no compiler leaves them out, and a kernel
+      that passed the checks needs them.
+    - The program needs only as many exponentials as the trace has, because a kernel may compute them in another way.
+    - Additional work is allowed: unrolled loops, partly filled tiles, pipelines inside the kernel and several passes
+      for float32 all add work.
+    - Unknown counts are ignored. Products and exponentials are also ignored if the trace has fewer FLOPs than the
+      useful matmul FLOPs, because such a trace has loops with unknown trip counts.
     """
     trace, work = evidence.trace, evidence.problem.work
     if trace is None:

@@ -156,7 +156,7 @@ def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
 
 
 def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
-    """A sentence on a gain in host time, for a verdict without a gain in device time; empty without a gain."""
+    """A sentence on the gain in host time, for a verdict without a gain in device time; "" if there is neither gain."""
     if paired.clock != "device" or candidate.samples is None or champion.samples is None:
         return ""
     old, new = champion.samples.host_seconds, candidate.samples.host_seconds
@@ -184,7 +184,7 @@ def _reason(failure: Failure) -> str:
 
 
 def _found_failing(candidate: Evidence, paired: PairedBenchmark | None, chip: Chip) -> Failure | None:
-    """A failure that no stage reported; for a suite, that of the first failing member."""
+    """The failure of the candidate, even if no stage reported it; for a suite, that of the first failing member."""
     for name, evidence in candidate.programs:
         failure = (
             _failed_check(evidence)

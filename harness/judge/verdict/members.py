@@ -57,7 +57,11 @@ def _loss(suite: Statement, member: MemberTimes, under: str) -> str:
 def resimulated(
     candidate: Evidence, champion: Evidence, runs: Mapping[str, tuple[Resimulation, ...]]
 ) -> tuple[Resimulation, ...]:
-    """The runs of the suite. `runs` has the runs of each member whose two programs differ, by name; never empty."""
+    """The runs of the whole suite on each machine variant, from the runs of its members.
+
+    `runs` is never empty. By name, it has the runs of each member for which champion and candidate are different
+    programs.
+    """
     alike = {member.name: member for member in times(candidate, champion) if member.name not in runs}
     suite = candidate.problem
     suite_runs = []

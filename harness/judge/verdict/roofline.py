@@ -13,8 +13,8 @@ Regime = Literal["compute-bound", "memory-bound", "link-bound", "latency-bound"]
 GapSize = Literal["small", "moderate", "large"]
 TrafficSource = Literal["block index maps", "simulated DMA", "unknown"]
 
-# Below this share of both peaks, latencies are the limit, not a peak (the published method says "both low, say both
-# under 30 %").
+# If both utilisations are below this share, the program is limited by latencies instead of a peak. The published method
+# says "both low, say both under 30 %".
 LOW_UTILISATION = 0.30
 
 # Published bandwidths are rounded to three or four digits, so a program may seem to exceed one by up to 0.2 %.
@@ -57,7 +57,7 @@ def score(util: float, latency_seconds: float) -> float:
 
 
 def regime(util: float, bandwidth_util: float, intensity: float, ridge: float) -> Regime:
-    """The binding resource: latency if both utilisations are low; compute if `intensity` >= `ridge`; else memory."""
+    """The binding limit: latency if both utilisations are low, else compute if `intensity` >= `ridge`, else memory."""
     if util < LOW_UTILISATION and bandwidth_util < LOW_UTILISATION:
         return "latency-bound"
     return "compute-bound" if intensity >= ridge else "memory-bound"
@@ -125,10 +125,10 @@ def gap_size(gap_fraction: float) -> GapSize:
 def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
     """HBM bytes of one call with re-reads (None: unknown), and the source of the number.
 
-    Derived from the block index maps of the Pallas calls. If a kernel moves an operand with explicit copies, the
-    simulator's DMA bytes of the whole chip are used instead. The DMA bytes are also used if they are fewer than the
-    bytes by the maps. XLA may leave an array between two kernels in VMEM, which the maps do not show. Then only the
-    schedule's transfers are traffic. For a suite the bytes are the weighted geometric mean.
+    The bytes are derived from the block index maps of the Pallas calls. The simulator's DMA bytes of the whole chip are
+    used instead in two cases: if a kernel moves an operand with explicit copies, and if the DMA bytes are fewer than
+    the bytes from the maps. In the second case, XLA may have left an array between two kernels in VMEM, which the maps
+    do not show. For a suite, the bytes are the weighted geometric mean of its members.
     """
     if evidence.members:
         of_members = [traffic(member) for member in evidence.members]

@@ -2,8 +2,9 @@
 
 from harness.records import Evidence, Failure, Offence, OffenceKind
 
-# The rule that each kind of offence breaks. The kind that explains most comes first. For example, a transfer without a
-# wait is also a failed check, because the compiler checks that semaphores are zero at a kernel's end.
+# The rule that each kind of offence breaks. If one error causes several offences, the kind that explains it best comes
+# first: a transfer without a wait also causes a failed check, because the compiler checks that semaphores are zero at a
+# kernel's end.
 _EXPECTED: dict[OffenceKind, str] = {
     "transfer-pending": (
         "a wait for every transfer before its kernel ends, because otherwise its data is read too early or written too "
@@ -44,8 +45,8 @@ def failure(evidence: Evidence) -> Failure | None:
 def doubts(evidence: Evidence) -> tuple[str, ...]:
     """Reasons why the program may not run to its end, or not compute the checked result; empty if there are none.
 
-    The interpreter detects races as well, and a race in its run fails the attempt. If only the schedule has a race, the
-    simulator or the interpreter is wrong.
+    A race is only a doubt here. The interpreter detects races too, and a race in its run fails the attempt. So if only
+    the schedule shows a race, either the simulator or the interpreter is wrong.
     """
     expected: dict[OffenceKind, str] = {
         "check-unknown": "the simulator cannot tell whether the chip halts: {}",

@@ -1,11 +1,14 @@
 """Derives the CPU's program from the traced program, and proves that the chip's program equals the traced program.
 
-kernel.py can change anything in the process that traces it. So that process could deliver two unrelated programs, or
-change JAX's lowering rules. Therefore the process delivers the traced program as data. In another process, the judge
-lowers this data for the CPU by JAX's unchanged rules, and checks the result. The program for the chip comes from the
-candidate's process, because only that process knows the lines of kernel.py. The judge lowers the traced program again,
-and both lowerings must be equal, operation by operation, kernels included. Around its kernels, the traced program must
-have the same operations on both platforms.
+kernel.py can change anything in the process that traces it. So this process could deliver two unrelated programs (one
+for the CPU, one for the chip), or change JAX's lowering rules. Therefore it delivers the traced program as data, and
+the judge works on this data in another process, where JAX's rules are unchanged:
+
+- It lowers the traced program for the CPU, and checks the results of this program.
+- It lowers the traced program for the chip. The chip's program itself comes from the candidate's process, because only
+  that process knows the lines of kernel.py. It must equal the judge's lowering operation by operation, kernels
+  included.
+- It checks that the operations outside kernels are the same on both platforms.
 """
 
 from dataclasses import fields
@@ -67,7 +70,8 @@ def certify(request: CertifyRequest) -> Certificate:
         shapes = meshes.placed(closed.in_avals, splits, chip)
         compiled = interpretation.export(closed, shapes, chip.platform, chip, results=results)
         if chip.mesh:
-            # Serializing and reading an exported program changes the form of the splits of its arrays.
+            # Serializing and reading an exported program changes how it represents the splits of its arrays. The other
+            # program was read from bytes too, so both have the same representation.
             compiled = jax.export.deserialize(bytearray(compiled.serialize()))
         _require_same(for_chip, form, compiled, chip)
         _require_same_around(closed, shapes, chip)
@@ -83,8 +87,8 @@ def certify(request: CertifyRequest) -> Certificate:
 def _require_sound(closed: Any, chip: Chip) -> None:
     """Raises Rejected `foreign-primitive` if a primitive is not JAX's, `forged-result` if a value's type is wrong.
 
-    No trace produces such a program. The compiler and the interpreter could read different types from the program, and
-    so compute different results.
+    No trace produces a program with wrong types. The compiler and the interpreter could read different types from it,
+    and so compute different results.
     """
     for name, _ in normal_form.primitives(closed):
         if name.startswith(normal_form.UNKNOWN):

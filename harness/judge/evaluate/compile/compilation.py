@@ -81,7 +81,8 @@ def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
     if not any(Path("../../dumps").glob("*final_bundles.txt")):
         message = "expected the compiler to write a schedule (*final_bundles.txt in dumps), got none"
         raise Rejected("compile", "no-schedule", message)
-    # Mosaic's dump is not used, because it has the text after every pass: 26 MB for large blocks.
+    # The kernels' texts are written here instead of by Mosaic's own dump, which has the text after every pass: 26 MB
+    # for large blocks.
     for kernel in kernels:
         body = mosaic.fingerprint_text(kernel.body)
         (Path(mosaic_directory) / f"{kernel.name}.mlir").write_text(body, encoding="utf-8")

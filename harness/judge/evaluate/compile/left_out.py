@@ -1,6 +1,6 @@
 """Finds and removes, in a program's bytes, the options of kernels that make the compiler leave checks out.
 
-interpret/as_written.py has the pass of XLA that the judge itself leaves out on the CPU.
+This is unrelated to the pass of XLA that the judge itself leaves out on the CPU (interpret/as_written.py).
 """
 
 from dataclasses import dataclass

@@ -14,8 +14,8 @@ def with_one_memory(equation: Equation, vmem_bytes: int) -> Jaxpr:
     """The kernel of a Pallas call. An input in HBM that is aliased to an output is replaced by this output.
 
     On a chip, input and output are one array, so a write to one can be read from the other. The interpreter's array for
-    the output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM. Then an input
-    window and an output window with equal blocks are parts of one array, so this input is replaced too.
+    the output begins with the input's contents. If XLA may keep the array in VMEM (at most `vmem_bytes`), an input
+    window and an output window with equal blocks are the same part of one array, so this input is replaced too.
     """
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     first, inputs = mapping.num_index_operands, mapping.num_inputs

@@ -2,8 +2,9 @@
 
 The algebraic simplifier of XLA for CPUs rewrites floating-point arithmetic in ways that the TPU's compiler does not,
 such as (x + a) - b to x + (a - b), log(exp(x)) to x, and exp(a) exp(b) to exp(a + b). With this pass, a kernel that
-overflows or rounds on a chip would be right on the CPU. A kernel that rounds on purpose would be wrong. The same holds
-if the CPU rounds a product and the sum that it is added to only once (sandbox/environment.py, `ROUND_TWICE`).
+overflows or rounds on a chip would be right on the CPU, and a kernel that rounds on purpose would be wrong on the CPU.
+A fused multiply-add, which rounds once instead of twice, has the same effect (`ROUND_TWICE` in sandbox/environment.py
+prevents it).
 """
 
 from collections.abc import Callable

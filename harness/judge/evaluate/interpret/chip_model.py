@@ -42,11 +42,12 @@ _FEWEST_PACKED = 8
 # A register of bfloat16.
 _TILE_ROWS, _LANES = 16, 128
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
-# From this number on, the compiler's log1p adds 1 (libtpu 0.0.42.1; read off its schedules of v5e and v6e).
+# Below this absolute value, the compiler's log1p uses two terms of the series, otherwise log(1 + x) (libtpu 0.0.42.1;
+# read off its schedules for v5e and v6e).
 _SERIES_BELOW = 0.0004427343
 SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
-# The models of these operations consist of operations that are then replaced by their own models. Operations in all
-# other models are not replaced.
+# The models of these operations consist of operations that are then replaced by their own models. The operations in
+# other models are left as they are.
 _STEPWISE = frozenset(("logistic", "integer_pow"))
 
 # A function that computes an operation's results from its operands as the chip does. The functions in `_MODELS` return
@@ -198,7 +199,7 @@ def _exp(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _exp2(equation: Equation, _: Chip) -> Model | None:
-    """All chips compute the power directly. XLA on a CPU rounds x ln 2 first: in bfloat16, 11 % off at 2^-28."""
+    """Models 2^x: all chips compute it directly. XLA on a CPU rounds x ln 2 first: in bfloat16, 11 % off at 2^-28."""
     if is_bfloat16(equation.invars[0]):
         return lambda x: _power_of_two(_wide(x))
     return _exact_power_of_two if is_float32(equation.invars[0]) else None
@@ -220,7 +221,10 @@ def _exact_power_of_two(exponent: Any) -> Any:
 
 
 def _log1p(equation: Equation, _: Chip) -> Model | None:
-    """Near 0 two terms of the series; elsewhere log(1 + x), whose sum is rounded: 1.3e-4 off at 4.5e-4."""
+    """Models log1p: two terms of the series near 0, elsewhere log(1 + x), in which 1 + x is rounded.
+
+    The rounding makes the result 1.3e-4 (relative) off at x = 4.5e-4.
+    """
     if not is_float32(equation.invars[0]):
         return None
 
@@ -238,7 +242,7 @@ def _power_of_two(exponent: Any) -> Any:
 
 
 def _pow(equation: Equation, _: Chip) -> Model | None:
-    """Mosaic compiles a power with base 2 in the same way as `exp2`."""
+    """Models a power with base 2, which Mosaic compiles in the same way as `exp2`."""
     base, exponent = equation.invars
     is_power_of_two = isinstance(base, core.Literal) and base.val == 2.0
     if not is_power_of_two or not is_bfloat16(equation.outvars[0]) or not is_bfloat16(exponent):
@@ -311,9 +315,11 @@ def root(equation: Equation, chip: Chip) -> Model | None:
 def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
     """Models bfloat16 sums: in the schedules' order if the chip adds in bfloat16; otherwise in float32, rounded once.
 
-    In the schedules, whole registers are added one after the other, and each sum is rounded. Then the lanes of the
-    remaining register are added (in pairs, we assume), and each sum is rounded. Then the rows of the register are added
-    in float32, and this sum is rounded once.
+    The order in the schedules:
+
+    1. Whole registers are added one after the other, and each sum is rounded.
+    2. The lanes of the remaining register are added (presumably in pairs), and each sum is rounded.
+    3. The rows of this register are added in float32, and this sum is rounded once.
     """
     if not is_bfloat16(equation.invars[0]):
         return None
@@ -432,7 +438,7 @@ def divided(equation: Equation) -> Model | None:
     primitive = equation.primitive
 
     def model(x: Any, y: Any) -> Any:
-        # An axis of one operand may have length one although the other operand's axis is longer.
+        # An axis of one operand may have length one where the other operand's axis is longer.
         x, y = jnp.broadcast_arrays(x, y)
         return _marked_unless(lax.ne(y, lax.full_like(y, 0)), y, lambda safe: primitive.bind(x, safe), instead=1)
 

@@ -13,8 +13,8 @@ from harness.judge.evaluate.interpret.replaced import parameters, replaced
 DEADLOCK = "DEADLOCK"
 # The interval at which a waiting core checks whether the other cores have ended.
 _LOOK_SECONDS = 0.05
-# The longest time for which the late core waits for the others. A core that polls a semaphore can always continue, so
-# without a limit the late core would wait for ever. After this time, the late core no longer waits for the others.
+# The longest time for which the late core (see `other_chips`) waits for the others. A core that polls a semaphore can
+# always continue, so without a limit the late core would wait for ever.
 _LATE_SECONDS = 10.0
 _LATE_LOOK_SECONDS = 0.001
 
@@ -23,11 +23,12 @@ _LATE_LOOK_SECONDS = 0.001
 def deadlocks_found() -> Iterator[None]:
     """Within this context a wait raises RuntimeError if its signal can never come.
 
-    On one core, only copies under way can signal during a wait. The wait first completes these copies, and raises if
-    the count is still too low. On several cores, a wait raises if each core has ended or is in a wait that no copy
-    under way can end. A core that waits for something else, such as a collective of XLA, may still signal. In this
-    case, only the time limit of the check ends the waits. If this version of JAX has other semaphores, nothing is
-    changed.
+    - On one core, only copies under way can signal during a wait. The wait first completes these copies, and raises if
+      the count is still too low.
+    - On several cores, a wait raises if each core has ended or is in a wait that no copy under way can end. A core that
+      waits for something else, such as a collective of XLA, may still signal. In this case, only the time limit of the
+      check ends the waits.
+    - If this version of JAX has other semaphores, nothing is changed.
     """
     semaphore: Any = getattr(shared_memory, "Semaphore", None)
     wait: Any = getattr(semaphore, "wait", None)
@@ -103,10 +104,10 @@ class _Waits:
     is_one_late: bool = True
 
     def stuck(self, memory: Any) -> str:
-        """A description of each core's wait; "" if a core can continue, or may be able to.
+        """A description of each core's wait; "" if a core can continue, or might be able to.
 
-        A core ends its wait before it continues. So if no wait ends during this call, all cores wait during the whole
-        call.
+        A core that continues first ends its wait. So if no wait ends during this call, all cores were waiting during
+        the whole call.
         """
         ended, stuck = self.ended, self._stuck()
         if len(stuck) + _at_barriers(memory) < memory.num_devices or ended != self.ended:
@@ -117,7 +118,7 @@ class _Waits:
         return "; ".join(f"{text}, on {_chips(each)}" for text, each in cores.items())
 
     def may_go_on(self, memory: Any, late: int) -> bool:
-        """True if a core other than `late` can continue, or may be able to."""
+        """True if a core other than `late` can continue, or might be able to."""
         ended, stuck = self.ended, self._stuck()
         return len(stuck.keys() - {late}) + _at_barriers(memory) < memory.num_devices - 1 or ended != self.ended
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from harness.judge.evaluate.interpret.replaced import parameters, replaced
 
-# The replaced function of JAX. It draws the order within the interpreted program. Compiling this draw takes 0.3 s for
-# each new length of an axis, and all runs of a program would have the same order.
+# The function of JAX that is replaced. It draws the order within the interpreted program: compiling this takes 0.3 s
+# for each new length of an axis, and all runs of a program have the same order.
 _DRAWN = "_get_randomized_grid_coordinates"
 _PARAMETERS = ["grid", "mosaic_params", "random_seed"]
 
@@ -26,9 +26,10 @@ _seed: int | None = None
 def orders_from(seed: int | None) -> Iterator[None]:
     """Within this context parallel axes are walked in orders drawn from `seed`, or backwards if `seed` is None.
 
-    If an axis has several steps, its first step never runs first. A kernel must not rely on the order of steps that it
-    declares parallel. The CPU reference program walks the steps forwards, and another run walks them backwards. So any
-    two steps run in both orders. If this version of JAX draws the order in another way, JAX's order is used.
+    A kernel must not rely on the order of steps that it declares parallel. The CPU reference program walks the steps
+    forwards, and another run walks them backwards, so any two steps run in both orders. In a drawn order, the first
+    step of an axis with several steps never runs first. If this version of JAX draws the order in another way, JAX's
+    order is used.
     """
     global _seed
     _seed = seed

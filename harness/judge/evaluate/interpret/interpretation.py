@@ -30,7 +30,7 @@ from harness.sandbox.messages import Rejected
 _RACE = "RACE DETECTED"
 # The custom call that `with_layout_constraint` produces.
 _LAYOUT_CALL = "LayoutConstraint"
-# JAX prints vector clocks after each access. Messages leave them out.
+# The vector clock that JAX prints after each access; messages leave it out.
 _CLOCK = re.compile(r"\n +clock: (?:\[[\d\s]*\]|<[^>]*>)")
 # The time of a run grows with the number of cores: 0.6 s with 2, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).
 _MOST_CORES = 16
@@ -69,9 +69,9 @@ def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.
     """Parameters with which TPU interpret mode finds races, reads out of bounds, and reads of unwritten memory (NaN).
 
     On a GPU, no program of the grid may rely on another program. So each of the `steps` programs runs on a separate
-    core, and a write to memory that another program accesses is a race. If there are more than 16 programs, they share
-    16 cores, and only races between different cores are found. At most `most_under_way` transfers may be under way at a
-    time.
+    core, and a write to memory that another program accesses is a race. If there are more than `_MOST_CORES` programs,
+    they share this number of cores, and races between programs on the same core are not found. At most `most_under_way`
+    transfers may be under way at a time.
     """
     cores = chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES)
     return pltpu.InterpretParams(
@@ -107,10 +107,13 @@ def reset() -> None:
 def memory_filled_with(value: Fill) -> Iterator[None]:
     """Within this context unwritten memory of an interpreted kernel holds `value`.
 
-    None: JAX fills the memory with NaN, so nearly every kernel that reads it fails. A kernel that tests for NaN, to
-    replace it or because NaN is the kernel's tag, may still pass. On a chip, the kernel reads values that the last
-    kernel left. "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": successive elements
-    hold the marked NaN, a plain NaN, a large positive and a large negative number.
+    On a chip, unwritten memory holds the values that the last kernel left there.
+
+    - None: NaN, as JAX fills the memory. Nearly every kernel that reads it fails. A kernel that tests for NaN may still
+      pass, for example because it replaces NaN or uses NaN as a tag.
+    - A number: this number.
+    - "marked": the NaN that `undefined.with_flipped_comparisons` recognises.
+    - "mixed": successive elements hold the marked NaN, a plain NaN, a large positive and a large negative number.
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
     value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)
@@ -150,11 +153,14 @@ def export(
 ) -> Any:
     """The program for `chip` as a `jax.export.Exported`.
 
-    For `tpu` or `cuda` its kernels are lowered for the device. For `cpu` they are interpreted. They compute the results
-    of `chip`, and unwritten memory holds `fill` (None: NaN). If `fill` is a text, comparisons of marked memory are
-    reversed. Over a mesh the results are split according to `results`.
+    - `platform`: for `tpu` or `cuda`, the kernels are lowered for the device. For `cpu`, they are interpreted and
+      compute the results of `chip`.
+    - `fill`: the content of unwritten memory on the CPU (None: NaN). If it is "marked" or "mixed", comparisons of
+      marked memory give the reversed result.
+    - `results`: the splits of the results over a mesh.
     """
-    # JAX guarantees these custom calls only within one version. Here the same version of JAX runs them.
+    # JAX exports these custom calls only on request, because their form may change between its versions. Here the same
+    # version of JAX runs the program.
     named = [_LAYOUT_CALL, *([kernels.TRITON_CALL] if platform == "cuda" else [])]
     unchecked = [jax.export.DisabledSafetyCheck.custom_call(name) for name in named]
     if platform != "cpu":

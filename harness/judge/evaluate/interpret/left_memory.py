@@ -31,10 +31,12 @@ _LARGEST_INTEGER = 4
 def memory_left(left: Left, *, is_found: bool, number: float | None = None, seed: int = 0) -> Iterator[None]:
     """A context for one run of an interpreted program; afterwards `left` holds the values that the run left in memory.
 
-    If `is_found`, unwritten memory begins with the contents of `left`, which the last run of the same program left. If
-    `number` is not None, floats in all other unwritten memory begin as `number`. Integers of all other unwritten arrays
-    in HBM begin as numbers drawn with `seed`, because the next kernel may read what this one did not write. Raises
-    NotImplementedError if this version of JAX's interpreter is unknown here.
+    - If `is_found`, unwritten memory begins with the contents of `left`, which the last run of the same program left.
+    - In all other unwritten memory, floats begin as `number`, unless it is None.
+    - In all other unwritten arrays in HBM, integers begin as numbers drawn with `seed`, because the next kernel may
+      read elements that this kernel did not write.
+
+    Raises NotImplementedError if this version of JAX's interpreter is unknown here.
     """
     memory = shared_memory.SharedMemory
     allocate = memory.allocate_buffer

@@ -1,4 +1,4 @@
-"""Tracks on which events of other chips an interpreted chip can rely: a chip has begun, a wait took a signal.
+"""Tracks the events of other chips that an interpreted chip can rely on: a chip has begun, a wait took a signal.
 
 If a kernel contains a barrier, JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to a chip that has not
 begun. It also treats a wait for one of several signals as a wait for all signals that have arrived. Both hide races.

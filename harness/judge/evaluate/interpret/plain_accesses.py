@@ -1,11 +1,12 @@
 """Replaces reads and writes that JAX's interpreters (0.10.2, 0.12.0) cannot perform.
 
-If a reference is indexed, then reshaped or reinterpreted, then indexed again, TPU interpret mode handles only the first
-indices. The replacement reads everything that the first indices select, and all of it is checked for races. A write
-through a reinterpreted reference becomes a write of everything that the first indices select, with the old values
-around the new values. For a write under a mask, TPU interpret mode mistakes the length of a later axis for that of the
-first, and reports an access out of bounds. `interpret=True` cannot handle a constant index in it. The replacement reads
-the whole part and writes it back, with the new values where the mask is true.
+- If a reference is indexed, then reshaped or reinterpreted, then indexed again, TPU interpret mode handles only the
+  first indices. The replacement reads everything that the first indices select, and all of it is checked for races. A
+  write through a reinterpreted reference becomes a write of everything that the first indices select, with the old
+  values around the new values.
+- For a write under a mask, TPU interpret mode takes the length of a later axis for the length of the first axis, and
+  reports an access out of bounds. `interpret=True` cannot handle a constant index in such a write. The replacement
+  reads the whole part and writes it back, with the new values where the mask is true.
 """
 
 import dataclasses

@@ -1,10 +1,12 @@
 """JAX's TPU interpret mode with less bookkeeping; except for empty accesses, its results and reports are the same.
 
-At 1,024 grid steps, two parts of that mode took ten times as long as all others together. First, to find races, JAX
-compares every access of a buffer with all earlier accesses. Nearly all pairs are ordered, or touch different memory;
-this mode passes only the other pairs to JAX. It compares only accesses that overlap, and the maximum of many clocks
-shows at once that an access is later than all these clocks. Second, JAX converts the arguments of each callback to JAX
-arrays, and the callback converts them back. Here the arguments are not converted.
+At 1,024 grid steps, two parts of JAX's mode took ten times as long as all others together:
+
+- To find races, JAX compares every access of a buffer with all earlier accesses. Nearly all of these pairs are ordered,
+  or touch different memory. This module passes only the other pairs to JAX. It compares only accesses that overlap, and
+  it compares an access with the maximum of many clocks at once.
+- JAX converts the arguments of each callback to JAX arrays, and the callback converts them back. This module leaves out
+  both conversions.
 """
 
 import contextlib

@@ -1,11 +1,14 @@
 """Gives each transfer of an interpreted kernel a separate component of the vector clocks, and chooses when it ends.
 
-JAX's TPU interpret mode (0.10.2, 0.12.0) draws a component of the vector clocks for each transfer. By default there are
-as many of these components as cores. On one core, all transfers share one component. So two transfers seem to follow
-each other, and JAX misses races between a transfer and an access that did not wait for this transfer. This module gives
-a transfer a component that no other transfer under way has. If a wait may end several transfers, JAX always ends the
-last started first, and treats the wait as a wait for this transfer. But a wait counts the bytes of any transfer. So
-this module treats no transfer as arrived until all transfers on the semaphore have been waited for.
+It corrects two properties of JAX's TPU interpret mode (0.10.2, 0.12.0):
+
+- JAX draws a component of the vector clocks for each transfer, and by default has as many of these components as cores.
+  On one core, all transfers share one component. So two transfers seem to follow each other, and JAX misses races
+  between a transfer and an access that did not wait for this transfer. This module gives each transfer a component that
+  no other transfer under way has.
+- If a wait may end several transfers, JAX always ends the transfer that was started last, and treats the wait as a wait
+  for this transfer. But a wait counts bytes, whichever transfer moved them. So this module treats a transfer as arrived
+  only when all transfers on the semaphore have been waited for.
 """
 
 import contextlib
@@ -92,7 +95,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         """The transfers that a wait on one semaphore may end."""
 
         def append(self, task: Any) -> None:
-            # A copy of a length that is known only at run time may move nothing. Then no wait depends on it, and it
+            # A copy whose length is known only at run time may move nothing. Then no wait depends on this copy, so it
             # gives no wait a choice.
             if is_empty(interpret_utils.to_range(task.__self__.src_transforms)):
                 task()

@@ -14,14 +14,14 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined
 
 # Integers in place of undefined results, by size in bytes: the bits of a NaN, or a number that kernels do not reach.
 _MARKS = {8: 0x7FF8DEAD00000000, 4: 0x7FC0DEAD, 2: 0x5EAD, 1: 0x5D}
-# The result of a comparison with an undefined value: the opposite of the result with NaN.
+# The result of each comparison with an undefined value: the opposite of the comparison's result with NaN.
 _IF_UNDEFINED = {"eq": True, "ne": False, "lt": True, "le": True, "gt": True, "ge": True, "is_finite": True}
 # Marked memory of these types is recognised by its bits, which are a NaN as float32. Any NaN in a 16-bit float counts
 # as marked, because XLA on a CPU sometimes converts such floats to float32 and back.
 _BY_BITS = (jnp.float32, jnp.int32, jnp.uint32)
 _BY_NAN = (jnp.bfloat16, jnp.float16)
-# The number in mixed memory, which is large enough to change every sum. Then the widths in bits of the integers in
-# mixed memory.
+# The number in mixed memory, which is large enough to change every sum; and the widths, in bits, of the integers that
+# mixed memory replaces.
 _NUMBER, _MIXED_BITS = 1 << 13, (8, 32)
 # The position of the first index among the operands.
 _FIRST_INDEX = {"get": 1, "swap": 2}
@@ -93,7 +93,7 @@ def _flipped(answer: bool, compared: Any, *operands: Any) -> Any:
         else:
             bits = lax.bitcast_convert_type(operand, jnp.int32)
             is_marked = lax.eq(bits, lax.full_like(bits, _MARKS[4]))
-        # An axis of one operand may have length one if the other operand's axis is longer.
+        # An axis of one operand may have length one where the other operand's axis is longer.
         everywhere = jnp.broadcast_to(is_marked, compared.shape)
         compared = lax.select(everywhere, lax.full_like(compared, answer), compared)
     return compared

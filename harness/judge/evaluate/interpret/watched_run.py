@@ -32,9 +32,9 @@ _KINDS = {
 class Outcome(NamedTuple):
     """The results of one run.
 
-    `had_choice`: transfers could have ended in another order. `unwritten_read` describes the first read of
-    memory that the kernel had not written, so that its results may depend on values that an earlier call left there; ""
-    if there was none.
+    - `had_choice`: transfers could have ended in another order.
+    - `unwritten_read`: a description of the first read of memory that the kernel had not written, or "" if there was
+      none. After such a read, the results may depend on values that an earlier call left there.
     """
 
     outputs: list[NDArray[Any]]
@@ -46,12 +46,15 @@ class Outcome(NamedTuple):
 class WatchedRun:
     """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
 
-    `fill` is the fill that was traced into the program; in a program without a fill, `number` replaces NaN. `reshapes`
-    are the lines that reshape references, `where` the words before each message. If several chips run in parallel,
-    `late_chip` continues only when no other chip can. It is None for one chip. `left` is the memory that the last run
-    of this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds the values of `left`.
-    If `comes_early`, a fetched block lacks everything that the kernel writes to the block's array. `seed` is the seed
-    of the random numbers that the run leaves in unwritten memory.
+    - `fill`: the fill that was traced into the program. In a program without a fill, `number` replaces NaN.
+    - `reshapes`: the lines that reshape references.
+    - `where`: the words before each message.
+    - `late_chip`: if several chips run in parallel, the chip that continues only when no other chip can; None for one
+      chip.
+    - `left`: the memory that the last run of this kernel left; this run replaces its contents. If `finds_left`,
+      unwritten memory begins with the values of `left`.
+    - `comes_early`: a fetched block lacks everything that the kernel writes to the block's array.
+    - `seed`: the seed of the random numbers that the run leaves in unwritten memory.
     """
 
     fill: Fill
@@ -123,8 +126,8 @@ class WatchedRun:
         if transfers.TOO_MANY in text:
             return transfers.TooManyTransfersError(text)
         for words, kind in _KINDS.items():
-            # The last line with these words is the message. Code in a traceback before the message may have the words
-            # too.
+            # The last line with these words is the message. Code in a traceback before the message may also contain the
+            # words.
             line = next((line for line in reversed(text.splitlines()) if words in line), None)
             if line is not None:
                 cause = places.beyond(line.strip().removeprefix("RuntimeError: "))

@@ -1,4 +1,4 @@
-"""Copies the constants of a traced program. In JAX they are still kernel.py's arrays, which kernel.py may change."""
+"""Copies the constants of a traced program. In the trace itself they are kernel.py's arrays, which it could change."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -24,8 +24,10 @@ def own_copy(closed: Any) -> Any:
 
     The compiled and the checked program are made from one trace at different times. If an object of kernel.py changed
     between these times, the two programs would differ. Variables and options, such as compiler parameters, stay the
-    same objects. Compilers see debugging checks (pl.debug_check) only under a setting that the judge leaves off. Raises
-    Rejected `unusual-constant` for a constant whose class is neither JAX's nor numpy's.
+    same objects. Debugging checks (pl.debug_check) can be removed, because they are compiled only under a setting that
+    the judge leaves off.
+
+    Raises Rejected `unusual-constant` for a constant whose class is neither JAX's nor numpy's.
     """
     # A program that is called twice is copied once. The originals are kept alive, so that no id() is reused.
     copies: dict[int, tuple[Any, Any]] = {}

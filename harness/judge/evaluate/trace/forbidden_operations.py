@@ -52,7 +52,7 @@ def refuse_foreign_work(jaxpr: jaxprs.Jaxpr) -> None:
 def refuse_second_constants(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected `platform-dependent` if two constants are added to a float outside kernels, one after the other.
 
-    On a chip XLA adds both constants first. So (x + c) - c is x there, and x rounded to the digits of c on a CPU.
+    On a chip, XLA adds both constants first. So (x + c) - c is x on a chip, and x rounded to the digits of c on a CPU.
     """
     equation = next(_second_constants(jaxpr, set(), set()), None)
     if equation is not None:
@@ -136,8 +136,9 @@ def refuse_written_inputs(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected `input-written` if a kernel writes to an input in HBM that is not aliased to an output.
 
     On a chip, this input is the caller's array, or an array that the next kernel reads. On a CPU, the program writes to
-    a copy. If XLA keeps a computed array in VMEM, a window is a part of the array itself. So a kernel may write to an
-    input window only if the window's array is a parameter of the program and is used only once.
+    a copy, so the checks would not see the change. If XLA keeps a computed array in VMEM, an input window is a part of
+    the array itself. So a kernel may write to an input window only if the window's array is a parameter of the program
+    and is used only once.
     """
     for equation, parameters in _calls_with_parameters(jaxpr, frozenset(jaxpr.invars)):
         if is_triton(equation):
@@ -181,10 +182,12 @@ def _calls_with_parameters(
 def refuse_changed_tables(jaxpr: jaxprs.Jaxpr) -> None:
     """Raises Rejected `table-changed` if a kernel writes to an integer input that is not a private copy of the kernel.
 
-    The contents of such a table decide which blocks are computed, and the simulator knows only the initial contents. An
-    input in scalar memory (`num_scalar_prefetch`) is the kernel's copy; the simulator keeps the values that each step
-    writes there. A write to such a copy is still refused under vmap, because it is unknown which steps share a table;
-    and if an index map reads the table, because this may happen before the previous step has written it.
+    The contents of such a table decide which blocks are computed, and the simulator knows only the initial contents.
+
+    An input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy, and the simulator keeps the values that
+    each step writes there. A write to such a copy is refused in two cases only: under vmap, because it is unknown which
+    steps share a table; and if an index map reads the table, because this may happen before the previous step has
+    written it.
     """
     for equation in jaxprs.pallas_calls(jaxpr):
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]

@@ -40,8 +40,9 @@ _REDUCING = (
 REDUCTIONS = frozenset(_REDUCING.split())
 # Library functions that kernels do not have; outside of kernels they count as other elementwise operations do.
 _LIBRARY = frozenset(("acos", "asin", "atan"))
-# Operations that count as one FLOP for each element of their operand at this position, even if it is an integer:
-# floats have the order of integers with the same bits. Scatters count for each element of their updates.
+# Operations that count as one FLOP for each element of their operand at this position. Integers count too, because
+# (for positive numbers) floats have the same order as integers with the same bits. Scatters count for each element of
+# their updates.
 _ORDERING_OR_SCATTERING = {
     **dict.fromkeys(("sort", "top_k"), 0),
     **dict.fromkeys(("scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"), 2),
@@ -290,11 +291,12 @@ def is_row_by_row(equation: Equation) -> bool:
 def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outside"] = "outside") -> Flops:
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or a reduction.
 
-    Sorting, and scattering with an addition, product, minimum or maximum, also count 1 for each element, of any dtype.
-    Outside kernels, integers count as floats do, because the problem may have no floats.
-    A Pallas body counts once for each grid step (`steps` has the number of steps by the equation's id()). A scan's body
-    counts once for each iteration. A condition counts as its most expensive branch; for work outside kernels, as the
-    branch with most of this work. If a kernel skips blocks, the result is an upper bound.
+    - Sorting, and scattering with an addition, product, minimum or maximum, also count 1 for each element, of any
+      dtype. Outside kernels, integers count as floats do, because the problem may have no floats.
+    - A Pallas body counts once for each grid step (`steps` has the number of steps by the equation's id()). If a kernel
+      skips blocks, the result is an upper bound.
+    - A scan's body counts once for each iteration.
+    - A condition counts as its most expensive branch; for work outside kernels, as the branch with most of this work.
     """
     total = Flops()
     for equation in jaxpr.eqns:

@@ -39,8 +39,8 @@ def difference(small: Any, large: Any) -> str | None:
     - Two integers have this ratio. Or both are one more, or both one less, than two integers with this ratio.
     - Two floats have this ratio, its inverse, or the square root of either.
 
-    A kernel must not compare with a number that is equal at both shapes, except -1, 0 and 1. Perhaps only steps of the
-    larger grid reach this number.
+    A kernel must not compare with a number that is equal at both shapes, except -1, 0 and 1, because it may be a number
+    that only steps of the larger grid reach.
     """
     return _ProgramComparison(small, large).difference()
 

@@ -24,12 +24,13 @@ _LOOP_STEPS = 8
 
 
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
-    """The position and trace of the first reduced shape with grids and blocks similar to those at `full`; a reason.
+    """The reduced shape to check: its position, its trace, and "" (or the reason why there is none).
 
-    They are similar if each axis with several steps at `full` also has several steps at the reduced shape, and if the
-    blocks divide the arrays. The first of these shapes that `_repeats_loops` is preferred. If no shape is similar, the
-    position is None, the trace is that of the full shape, and the last result is the reason. Shapes that are too small
-    for the full shape's blocks are tried last. They suit only kernels that choose blocks by the shape.
+    A reduced shape is suitable if each grid axis with several steps at `full` also has several steps at the reduced
+    shape, and if the blocks divide the arrays. Of the suitable shapes, the first for which `_repeats_loops` is true is
+    chosen, otherwise the first. Shapes that are too small for the full shape's blocks are tried last, because they suit
+    only kernels that choose blocks by the shape. If no shape is suitable, the position is None, and the trace is that
+    of the full shape.
     """
     shapes = sorted(
         enumerate(full.problem.reduced()),
@@ -57,10 +58,10 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
 def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[str, ...]]:
     """A difference of `full` from a `small` program beyond sizes, or ""; True if `full` must be interpreted; warnings.
 
-    An interpretation at a small shape does not cover steps that only the full grid has, or a program that kernel.py
-    makes only for the full shape. If the time at which a step reads and writes memory matters, all steps of a kernel
-    are interpreted, whatever their number. A kernel may branch on a number that only a late step reaches. The CPU
-    reference program finds no races, because it runs one step after the other.
+    An interpretation at a small shape does not cover steps that only the full grid has (a kernel may branch on a number
+    that only a late step reaches), or a program that kernel.py makes only for the full shape. The CPU reference program
+    runs these steps, but finds no races, because it runs one step after the other. So if races are possible
+    (`_may_race`), all steps are interpreted, whatever their number.
     """
     # Over a mesh every check interprets the program.
     if full.chip.mesh or any(program is full for program in small):
@@ -87,10 +88,14 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
 def _may_race(traced: TracedKernel) -> bool:
     """True if the time at which a step reads and writes memory may matter.
 
-    It may matter with copies by hand, with several cores, and with an output aliased to an input. It may matter if an
-    output block may be visited again after another block, because its contents are then in HBM, not in the buffer that
-    the step writes. It may also matter if a step computes the indices to which it writes, because a late step may write
-    beyond an array and over other arrays.
+    It may matter in each of these cases:
+
+    - The chip has several cores.
+    - The kernel copies by hand.
+    - An output is aliased to an input.
+    - An output block may be visited again after another block. Its contents are then in HBM, not in the buffer that the
+      step writes.
+    - A step computes the indices to which it writes, so a late step may write beyond an array and over other arrays.
     """
     if traced.chip.cores > 1:
         return True
@@ -105,8 +110,8 @@ def _may_race(traced: TracedKernel) -> bool:
 
 
 def _may_be_revisited(window: Window) -> bool:
-    # If a block is never visited, the check of the values fails. So with as many visits as blocks, each block is
-    # visited once.
+    # A kernel that never visits a block fails the check of the values. So if there are as many visits as blocks, each
+    # block is visited exactly once.
     blocks = (-(-extent // size) for extent, size in zip(window.array.shape, window.block_shape, strict=True))
     return window.fetches is None or window.fetches > math.prod(blocks)
 

@@ -1,14 +1,14 @@
-"""Refuses programs that reuse semaphores or memory to which other chips signal or send.
+"""Refuses programs that reuse semaphores to which other chips signal, or memory to which other chips send.
 
-JAX's interpreter gives each kernel and each scope of `run_scoped` new semaphores and memory, and each window one
-buffer. So no interpreted run shows the reuse. On a TPU:
+No interpreted run shows the reuse, because JAX's interpreter gives each kernel and each scope of `run_scoped` new
+semaphores and memory, and each window one buffer. On a TPU:
 
 - the next kernel with the same `collective_id`, and the next call of the same kernel, have the same barrier semaphore;
 - the next scope has the same addresses;
 - a window alternates between two buffers.
 
-So if a chip is ahead, its signal can end the wrong wait of a neighbour, and its transfer can overwrite memory that the
-neighbour still reads.
+So the signal of a chip that is ahead can end the wrong wait of a neighbour, and its transfer can overwrite memory that
+the neighbour still reads.
 """
 
 from collections.abc import Iterator

@@ -24,8 +24,8 @@ class Axis:
     - A length becomes `shortest`, 2 x `shortest`, 4 x `shortest` and so on, below its full value. In the second shape
       it is 1.5 times as long if `is_uneven`.
     - A length `along` another field gets that field's length, but at most its own full value.
-    - A count of equal things becomes at most `few`, and at most `fewer` in the second shape.
-    - A `multiple` of another field keeps its quotient by that field.
+    - A count of equal things, such as heads, becomes at most `few`, and at most `fewer` in the second shape.
+    - A `multiple` of another field stays the same multiple of that field.
     """
 
     shortest: int = SHORTEST

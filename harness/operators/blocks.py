@@ -15,8 +15,8 @@ Kind = TypeVar("Kind")
 # The smallest block whose borders are compared. It is the number of lanes of a vector register, and divides the larger
 # powers of two that kernels choose.
 BLOCK = 128
-# The shortest block. A change to a shorter block might move no output: one in 80 numbers of eight bits is zero, and
-# only three of eight rows of attention's composite weigh all keys equally.
+# The shortest block that is changed. A change to fewer positions might move no output: one in 80 numbers of eight bits
+# is zero, and only three of eight rows of attention's composite weigh all keys equally.
 _LEAST = 8
 # The least share of empty lines at which there are two runs of them.
 _TWO_RUNS = 0.05
@@ -91,11 +91,10 @@ def empty_block(length: int, least: int, random: np.random.Generator, *, is_last
 def empty_lines(length: int, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
     """The rows or columns to be made zero, True for each: `share` of all at random places, and up to two runs.
 
-    A run is 8 lines shorter than a power of two, about a quarter of `length`. It begins where blocks of any size begin,
-    or ends where they end. So blocks of 16, 32, 64 ... lines lack only their last or only their first lines, and a
-    kernel that decides by the other lines about the whole block is wrong. Of the eight lines that a block has left,
-    only every second is not zero, because a kernel may also look at every second, fourth or eighth line. With a small
-    share there is only one run, so that enough lines are left. At least one line is left.
+    The length of a run is about a quarter of `length`: a power of two, less 8 lines. It begins where blocks of any size
+    begin, or ends where they end. So in a block of 16, 32, 64 ... lines, only the last or only the first eight lines may
+    be nonzero, and only every second of these is. This exposes a kernel that decides about the whole block by the other
+    lines. With a small share there is only one run, so that enough lines are left. At least one line is left.
     """
     is_empty = random.random(length) < share
     run = (1 << (length // 4).bit_length() - 1) - _LEAST if length >= 8 * _LEAST else length // 4
@@ -151,8 +150,8 @@ def drawn_border(length: int, random: np.random.Generator, within: range | None 
 def drawn_block(length: int, random: np.random.Generator) -> range:
     """A range of about 128 positions, or about a third of a short length, that begins or ends at a `drawn_border`.
 
-    The other end is an end of the axis, or at least an eighth of a block away from borders of blocks of 128. So a
-    kernel whose rows wrongly depend only on rows before them, or only on rows behind them, is noticed as well.
+    The other end is an end of the axis, or at least an eighth of a block away from borders of blocks of 128. So this
+    also exposes a kernel whose rows wrongly depend only on rows before them, or only on rows after them.
     """
     if length < 2:
         return range(length)
@@ -185,7 +184,7 @@ def shorter(*lengths: int) -> Iterator[tuple[int, ...]]:
 
 
 def shortened(lengths: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
-    """As `shorter`, from the shortest and the full length of each axis."""
+    """All ways to shorten the axes, as in `shorter`. `lengths` has the shortest and the full length of each axis."""
     ladders = [[*_doubling(shortest, length), length] for shortest, length in lengths]
     shapes = [some for some in product(*ladders) if some != tuple(length for _, length in lengths)]
     # Among equal products, the shape with the most equal lengths comes first, because it has several blocks along every

@@ -1,4 +1,4 @@
-"""The rules that every problem must keep, checked at its smallest shape: with a wrong problem, verdicts are wrong."""
+"""The rules that every problem must keep, checked at its smallest shape. If a problem is wrong, so are its verdicts."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -43,11 +43,12 @@ MISTAKES = (
 _SEEDS = (11, 12)
 # The seeds of further draws of a family whose first draw shows nothing.
 _OTHER_SEEDS = (12, 13, 14)
-# Outputs that are smaller than usual by this factor are zeros, but for the roundings of float64.
+# Outputs that are smaller than usual by this factor count as zeros; the rest is the rounding error of float64.
 _ZERO = 1e-9
 # The most rows that are checked; more rows show nothing new.
 _MOST_ROWS = 512
-# Shapes may come in any order if the work of a later one is at least this share of the work of an earlier one.
+# Reduced shapes must come in the order of their work. A shape may have less work than the one before it, but at least
+# this share of it.
 _ABOUT = 0.8
 # The most bytes of an output's element: float64 holds all numbers of that size exactly.
 _MOST_BYTES = 4
@@ -304,9 +305,9 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _repeats(array: Array, values: Values) -> bool:
-    """True if an entry is repeated, or if the absence of repeats proves nothing.
+    """True if an entry is repeated, or if the absence of repeated entries proves nothing.
 
-    It proves nothing for offsets in order, or for so few entries that chance alone would hardly repeat one.
+    The absence proves nothing if the entries are offsets in order, or if they are so few that a repeat is unlikely.
     """
     entries, numbers = values.reshape(-1), (array.high or 0) - (array.low or 0) + 1
     is_by_chance = len(entries) ** 2 < 4 * numbers

@@ -25,7 +25,7 @@ class ExactAnswers:
     __slots__ = ()
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As in a Problem; if several answers are correct, as for equal elements, the answer that the problem names."""
+        """The right outputs. If several are right, for example with equal elements, the one that the problem names."""
         raise NotImplementedError
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:

@@ -26,7 +26,8 @@ from harness.operators.wrong_parts import runs
 from harness.records import Array, Statement, Work
 
 # The number of runs from which the deviation of an element is estimated, to within a quarter. Among millions of
-# elements, a few err little in all runs by chance: in rows that fail, the deviation is estimated again from more runs.
+# elements, a few have small errors in all runs by chance. So in rows that fail, the deviation is estimated again, from
+# `_MORE_RUNS` runs.
 _RUNS, _MORE_RUNS = 8, 24
 # The number of deviations by which an element must move to count as surely moved.
 _SURE = 40.0
@@ -78,7 +79,7 @@ class Formula(Operator, textures.Textured):
 
     @abstractmethod
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """The inputs and the outputs; the number of rows of each output is a multiple of the smallest such number."""
+        """The inputs and the outputs. Each output's number of rows must be a multiple of the smallest one."""
 
     @abstractmethod
     def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
@@ -121,7 +122,7 @@ class Formula(Operator, textures.Textured):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The timed calls; then a draw and a composite at the full shape, each kind and draws at a reduced shape.
+        """The timed calls; then, at the full shape, a draw and a composite; at a reduced shape, each kind and draws.
 
         Far columns and plain inputs are also used alone at the full shape, because only there a state goes through many
         steps and runs are long.
@@ -288,7 +289,7 @@ class Formula(Operator, textures.Textured):
         return _KEPT[name]
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As `reference` in float32, rounded to bfloat16 where allowed, and each output rounded to its dtype."""
+        """`[len(rows), columns]`: the formula in float32, rounded to bfloat16 where allowed and to output dtypes."""
         answers = self._outputs(self._typed(inputs, np.float32), _to_bfloat16)[rows]
         rounded = [
             answers[:, columns].astype(numpy_dtype(output.dtype)).astype(np.float64)
@@ -306,7 +307,7 @@ class Formula(Operator, textures.Textured):
         return self._once("rounding", inputs, self._deviations)[rows]
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As `rounding`, from three times as many runs."""
+        """The standard deviation of each output, as in `rounding`, but estimated from `_MORE_RUNS` runs."""
         return self._once("exact rounding", inputs, lambda inputs: self._deviations(inputs, _MORE_RUNS))[rows]
 
     def _deviations(self, inputs: Sequence[Values], runs: int = _RUNS) -> Exact:

@@ -17,9 +17,9 @@ SUM_TERMS = 1024
 def relative_rounding(dtype: str) -> float:
     """Standard deviation of one rounding to nearest in `dtype`, relative to the value rounded.
 
-    An error uniform over one ulp has the deviation ulp / sqrt(12). For values 2^e x with x spread over [1, 2) as
-    leading digits are (density 1 / (x ln 2)), the mean of ulp^2 / value^2 is epsilon^2 times the integral of
-    x^-3 / ln 2 over [1, 2), which is 3 / (8 ln 2).
+    An error that is uniform over one ulp has the deviation ulp / sqrt(12). Values are assumed to be 2^e x, where x in
+    [1, 2) has the density 1 / (x ln 2), as leading digits do. Then the mean of ulp^2 / value^2 is epsilon^2 times the
+    integral of x^-3 / ln 2 over [1, 2), which is 3 / (8 ln 2).
     """
     return float(ml_dtypes.finfo(DTYPES[dtype]).eps) * math.sqrt(3 / (8 * math.log(2)) / 12)
 
@@ -30,7 +30,7 @@ def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     wide = values if values.dtype in _EXPONENTS else values.astype(np.float64)
     spacings: NDArray[Any] = np.array(np.abs(wide))
     np.maximum(spacings, spacings.dtype.type(info.smallest_normal), out=spacings)
-    # Without the bits of its fraction, a number is the largest power of two that is not above it.
+    # If the bits of a number's fraction are cleared, the largest power of two up to the number is left.
     integers, mask = _EXPONENTS[spacings.dtype]
     bits = spacings.view(integers)
     np.bitwise_and(bits, mask, out=bits)

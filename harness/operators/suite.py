@@ -8,8 +8,8 @@ from harness.operators.problem import Problem
 from harness.records import KERNEL, Statement, SuiteMember, Work, weighted_geometric_mean
 
 _NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
-# Equal to the smallest gain that counts (Policy.minimum_effect): a smaller gain is not worth a commit, and a smaller
-# loss does not prevent one.
+# The loss that each member may have, as a share of its time. It equals the smallest gain that counts
+# (Policy.minimum_effect): a smaller gain does not justify a commit, and a smaller loss does not prevent a commit.
 _MAY_LOSE = 0.01
 
 

@@ -35,15 +35,16 @@ WORST_FACTOR = 10.0
 # allows 1.25 times the honest variance in addition. An accumulator that is rounded to bfloat16 between four blocks adds
 # 2 times that variance (measured root mean square: 1.75, and 7 with 128 blocks).
 RMS_FACTOR = 1.5
-# The limit for the share of an error that lies along the error of one rounding. The share is 1 for kernels that make
-# this rounding. For other kernels the share is at most about 1 / sqrt(size), where `size` is the sum of the squares of
-# the rounding's errors, in deviations. For N compared elements this is about 1 / sqrt(N), 0.02 for a few thousand.
+# A forbidden rounding is detected by projecting the kernel's error onto the error of this rounding. The projection, as
+# a share of the rounding's error, is 1 for a kernel that makes the rounding. For other kernels it is at most about
+# 1 / sqrt(size), where `size` is the sum of the squares of the rounding's errors in deviations. For N compared elements
+# this is about 1 / sqrt(N): 0.02 for a few thousand. This constant is the limit of the share.
 FORBIDDEN_SHARE = 0.5
-# The smallest such size for which shares count. The limit is then 6 deviations of an honest kernel's share.
+# The smallest `size` for which shares count. For this size, the limit is 6 deviations of an honest kernel's share.
 _LEAST_FORBIDDEN = (6 / FORBIDDEN_SHARE) ** 2
-# The limit for the relative error of whole rows or columns, in relative roundings. The error is 1 in the root mean
-# square if their factor is rounded to the output's dtype. If the factor is exact, rounding N elements of a row makes
-# the error about 1 / sqrt(N).
+# The limit for the root mean square of the relative errors of whole rows or columns, in relative roundings. It is 1 if
+# the factor of each row or column is rounded to the output's dtype. If the factor is exact, the rounding of N elements
+# of a row makes it about 1 / sqrt(N).
 _FACTOR_SHARE = 0.5
 # The mean square of at least so many rows or columns exceeds its expectation by this factor once in 10^7 times.
 _LEAST_SLICES, _BY_CHANCE = 16, 4.0
@@ -57,15 +58,15 @@ class Forbidding(Protocol):
     """A problem that forbids roundings whose errors are too small to exceed the tolerance."""
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """The error that each such rounding alone would make, `[len(rows), columns]`, by the rounded value's name."""
+        """By the rounded value's name, the error that its rounding alone would cause: `[len(rows), columns]`."""
 
 
 @runtime_checkable
 class Scaling(Protocol):
     """A problem that multiplies whole rows or columns of its output by factors, which must not be rounded to bfloat16.
 
-    The error of such a rounding is as small as that of rounding the output. But all elements of a row or column share
-    the error, whatever the unit in which the factor is rounded.
+    The error of rounding a factor is as small as the error of rounding the output. But all elements of a row or column
+    share this error, whatever the unit in which the factor is rounded.
     """
 
     def factors(self) -> dict[str, Literal[0, 1]]:
@@ -85,7 +86,7 @@ class Refining(Protocol):
     """A problem whose `rounding` approximates the most expensive term, which it can compute exactly for a few rows."""
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As Problem.rounding, but more exact, and more expensive for each row."""
+        """The result of Problem.rounding, computed more exactly and at a higher cost for each row."""
 
 
 @runtime_checkable
@@ -93,7 +94,7 @@ class Sharing(Protocol):
     """A problem in which many rows may round the same number, so that its error does not average out."""
 
     def shared_errors(self, inputs: Sequence[Values], rows: Rows) -> tuple[Exact, ...]:
-        """The largest error, `[len(rows), columns]`, that each such rounding can make."""
+        """The largest error, `[len(rows), columns]`, that the rounding of each such number can cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,7 @@ class Errors:
 
     @cached_property
     def averaged(self) -> Exact:
-        """As `scaled`, for means over all elements: in larger deviations, which cover the errors in `shared` too."""
+        """The absolute errors for means over all elements, in larger deviations that also cover the `shared` errors."""
         if not self.shared:
             return self.scaled
         variance = np.square(self.deviation) + sum(np.square(error / RMS_FACTOR) for error in self.shared)
@@ -197,8 +198,8 @@ def errors(
     arrays = (outputs,) if isinstance(outputs, np.ndarray) else outputs
     methods = (problem.reference, problem.rounding, problem.honest)
     expected, deviation, honest = (method(inputs, rows) for method in methods)
-    # Where the honest computation is off by more than any kernel may be, the model does not hold. For these elements
-    # alone, the honest error counts as one deviation.
+    # If the error of the honest computation exceeds the tolerance of kernels, the model of rounding does not hold for
+    # this element. Then its honest error counts as one deviation.
     off = np.abs(honest - expected)
     deviation = np.where(off > WORST_FACTOR * deviation, off, deviation)
     # A deviation that is not finite would allow any error. With 0 instead, every error is too large.
@@ -217,7 +218,7 @@ def errors(
 
 
 def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors) -> Errors:
-    """These errors, with the exact model of rounding in rows outside their tolerance if these rows are few.
+    """These errors. If few rows are outside their tolerance, with the exact model of rounding in these rows.
 
     `columns`: the output's columns in the matrix of all outputs. Refining stops when a refined row is still outside its
     tolerance, or when all errors are inside. Rows outside their tolerance are refined first, then the other rows by
@@ -242,7 +243,7 @@ def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: sli
 def with_shared(
     problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors
 ) -> Errors:
-    """These errors; if their root mean square is outside its tolerance, with the errors that many rows may share."""
+    """These errors. If their root mean square is outside its tolerance, with the errors that many rows may share."""
     if not isinstance(problem, Sharing) or output_errors.rms_ratio <= 1:
         return output_errors
     return replace(output_errors, shared=tuple(error[:, columns] for error in problem.shared_errors(inputs, rows)))
@@ -417,9 +418,9 @@ def _refused(rounding: _Forbidden, passed: Check, output: Array) -> tuple[Check,
 def _of_slices(output_errors: Errors, axis: Literal[0, 1], dtype: str) -> tuple[float, float]:
     """The root mean square of the relative errors of whole columns (`axis` 0) or rows, and its limit.
 
-    The relative error of a slice is the factor by which its elements are off, less 1, fitted by least squares in
-    deviations. Slices that honest rounding may move by half as much as the rounding of a factor are left out. (0, inf)
-    if too few remain, and for float32, where the tolerance refuses such an error.
+    The relative error of a slice is the factor by which its elements are off, minus 1, fitted by least squares in
+    deviations. A slice is left out if honest rounding may move it by half as much as the rounding of a factor would.
+    The result is (0, inf) if too few slices remain, and for float32, where such an error exceeds the tolerance.
     """
     rounding = relative_rounding(dtype)
     along = output_errors.expected / output_errors.deviation

@@ -25,13 +25,13 @@ from harness.sandbox.jobs import Child, Job, is_over
 from harness.sandbox.messages import FAILURE, VALUE, Request
 from harness.sandbox.worker import HEADER
 
-# The number of last bytes of a child's output that are kept, and the most bytes that a child may print. Tracebacks and
+# `_KEPT_OUTPUT` bytes are kept of the end of a child's output. A child may print more, up to a limit: tracebacks and
 # logs of JAX have a few hundred KB at most.
 _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
 # The length of the random text that the parent sends with each request, and with which the answer must begin.
 _NONCE_DIGITS = 32
-# Messages show paths below this folder as relative paths.
+# Messages show paths in this folder relative to it.
 _TOP = Path(harness.__file__).parent.parent
 # A child with this confinement may read installed files, and read and write its own folder.
 _NOTHING_ELSE = Confinement()
@@ -51,9 +51,11 @@ _AUTOGROUP_SECONDS = 0.1
 class Children:
     """All children of one judgement. Use it as a context manager: no child outlives the context.
 
-    `memory_bytes` limits the resident memory of a child and its descendants together, `reply_bytes` the length of a
-    reply. Children that are not confined have the user's own permissions. `left_behind`: the names, by process id, of
-    processes that outlived their child or left its session; all of them were ended.
+    - `memory_bytes`: the limit on the resident memory of a child and its descendants together.
+    - `reply_bytes`: the limit on the length of a reply.
+    - `is_confined`: if False, children have the user's own permissions.
+    - `left_behind`: the names, by process id, of processes that outlived their child or left its session. All of them
+      were ended.
     """
 
     def __init__(self, memory_bytes: int, *, are_confined: bool = True, reply_bytes: int = _REPLY_BYTES) -> None:
@@ -135,7 +137,8 @@ class Children:
     ) -> Job:
         """Puts a request in the child's queue.
 
-        `limit`: the most seconds from the request's start to its answer. Waits for a core do not count, up to a bound.
+        `limit`: the most seconds from the start of the request to its answer. Time spent waiting for a core does not
+        count, up to a bound (see `jobs.is_over`).
         """
         job = Job(
             child=child,
@@ -204,7 +207,7 @@ class Children:
             self._look()
 
     def _look(self) -> None:
-        """Ends children that exceed their time or memory, and notices children that have exited."""
+        """Ends children that exceed their time or memory, and handles children that have exited."""
         self._looked = time.monotonic()
         living = processes.below({child.process.pid for child in self._children if not child.ended})
         if any(process.leader is None for process in living):
@@ -359,7 +362,7 @@ class Children:
         child.ended = True
         leader = child.process.pid
         self._end_processes(leader)
-        # Without /proc the search above finds nothing: the whole process group is killed.
+        # Without /proc the search above finds nothing, so the whole process group is killed.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
         child.process.wait()

@@ -29,15 +29,15 @@ _PASSES_OF_SEVERAL = f"({_PASSES}|post-delay-converter)"
 # fusions may have several outputs, there are fewer fusions, and compiling takes half the time. Results may differ in
 # the last place, as they do from one version of XLA to the next. jaxlib 0.10.2 and 0.12.0 know these options.
 _FEWER_FUSIONS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion,xla_cpu_disable_loop_unrolling"
-# With later instructions, XLA computes a product and the sum that it is added to in one step, which rounds once. The
-# chip's vector unit has no such instruction: it rounds twice. jaxlib 0.10.2 and 0.12.0 know this option.
+# With instructions newer than AVX, XLA fuses a product and a sum into one operation, which rounds once. The chip's
+# vector unit has no such instruction: it rounds twice. jaxlib 0.10.2 and 0.12.0 know this option.
 ROUND_TWICE = "--xla_cpu_max_isa=AVX"
 # When several devices ran side by side on a loaded machine, matrix products by YNNPACK failed twice with `unsupported
 # parameter`. jaxlib 0.10.2 and 0.12.0 know this option.
 _NO_YNNPACK = "--xla_cpu_experimental_ynn_fusion_type="
-# With fewer fusions, programs of kernels with at least this many operations (1,266 to 7,460 in examples/) compile 0.4
-# to 2.7 s faster and lose at most 1 s in each run. Among programs with fewer operations, some take twice as long to
-# run, and few gain more than they lose (benchmarks/cpu_fusions.py).
+# Kernels with at least this many operations (1,266 to 7,460 in examples/) are compiled with fewer fusions: their
+# programs compile 0.4 to 2.7 s faster and take at most 1 s more in each run. With fewer operations, few programs gain
+# more than they lose, and some take twice as long to run (benchmarks/cpu_fusions.py).
 _MANY_OPERATIONS = 1000
 
 
@@ -61,7 +61,7 @@ def _version(package: str) -> str | None:
 
 
 def _machine() -> str:
-    """Processor model and number of usable cores: stable on one machine, different on another kind."""
+    """The processor model and the number of usable cores, as one text. It is stable on one machine."""
     model = platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -71,7 +71,7 @@ def _machine() -> str:
 
 
 def cores() -> int:
-    """The number of cores that this process may use: its affinity, but no more than its container is granted."""
+    """The number of cores that this process may use: those of its affinity, at most as many as control groups grant."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     granted = _cores_of_container()
     return bound if granted is None else max(1, min(bound, math.ceil(granted)))
@@ -141,8 +141,8 @@ def base() -> dict[str, str]:
         # Fixes the hashes of strings, and so the order of sets, so that no result depends on them.
         "PYTHONHASHSEED": "0",
         "JAX_ENABLE_COMPILATION_CACHE": "false",
-        # Children's numpy products are small, and threads that wait for the next product keep other processes from
-        # working.
+        # The children's numpy products are small, and BLAS threads that wait for the next product take time from other
+        # processes.
         "OPENBLAS_NUM_THREADS": "1",
         # With the next two variables, glibc keeps the memory of large arrays for later arrays. New pages cost as much
         # as the work on them: without these settings, copies and squares of arrays take two to three times as long.
@@ -170,7 +170,10 @@ def on_cpu() -> dict[str, str]:
 
 
 def interpreting() -> dict[str, str]:
-    """The environment of the child that interprets kernel.py: fewer fusions, because most end at a callback anyway."""
+    """The environment of the child that interprets kernel.py.
+
+    It has the option for fewer fusions, because most fusions end at a callback anyway.
+    """
     return {**on_cpu(), "XLA_FLAGS": f"{ROUND_TWICE} {_FEWER_FUSIONS}"}
 
 

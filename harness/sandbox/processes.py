@@ -60,7 +60,7 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
         with contextlib.suppress(OSError):
             head, _, tail = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")
             # proc(5): after the name in parentheses come state, ppid, pgrp, session (4th) ... threads (18th),
-            # rss in pages (22nd). Z and X: dead already, only not yet reaped.
+            # rss in pages (22nd). The states Z and X mean that the process has ended, but was not reaped yet.
             fields = tail.split()
             if fields[0] not in (b"Z", b"X"):
                 name = head.partition(b"(")[2].decode("utf-8", "replace")

@@ -2,6 +2,7 @@
 
 from typing import Literal, TypeAlias, get_args
 
-# The modes of a TPU's profiler. JAX takes any word and, on a CPU, says nothing about a wrong one.
+# The modes of a TPU's profiler. They are listed here because JAX accepts any word and, on a CPU, does not report an
+# unknown one.
 TraceMode: TypeAlias = Literal["TRACE_ONLY_HOST", "TRACE_ONLY_XLA", "TRACE_COMPUTE", "TRACE_COMPUTE_AND_SYNC"]
 TRACE_MODES: tuple[TraceMode, ...] = get_args(TraceMode)

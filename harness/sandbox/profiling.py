@@ -25,9 +25,10 @@ def trace(
 ) -> Path:
     """Profiles the calls; returns the folder `directory/plugins/profile/<session>`.
 
-    Each call must block until its results are ready. `session` must be new: a capture overwrites an older capture of
-    the same name. The options are the published options for kernel work: no Python tracer, host level 1. `mode` has an
-    effect on a TPU only. Each call gets an annotation, except if the calls are annotated already (`is_annotated`).
+    Each call must block until its results are ready. `session` must be new, because a capture overwrites an older
+    capture of the same name. The options are the published options for kernel work: no Python tracer, host level 1.
+    `mode` has an effect on a TPU only. Each call gets an annotation, unless the calls are already annotated
+    (`is_annotated`).
     """
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0

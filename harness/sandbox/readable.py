@@ -86,7 +86,8 @@ def _of_python() -> Iterator[str]:
 def _is_narrow(path: str) -> bool:
     """True if the path is absolute, and neither is nor contains /etc, a home folder or the folder of the harness.
 
-    An entry in LD_LIBRARY_PATH or sys.path that is not narrow is a caller's mistake: it would open all paths below.
+    An entry in LD_LIBRARY_PATH or sys.path that is not narrow is the caller's mistake. It is left out, because it would
+    let children read everything in that folder.
     """
     if not os.path.isabs(path):
         return False

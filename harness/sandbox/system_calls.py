@@ -78,7 +78,8 @@ _ANSWERED_AS_UNKNOWN = "clone3 435 435  openat2 437 437  memfd_create 319 279"
 # the answer of an older kernel, so that a future library finds another way.
 NEWEST = 470
 
-# linux/sched.h: the flags of pthread_create; CLONE_THREAD must be among them, and nothing else, such as a namespace.
+# linux/sched.h: clone may have only the flags of pthread_create and must have CLONE_THREAD, so that it makes neither a
+# process nor a namespace.
 _CLONE_THREAD = 0x00010000
 _OF_A_THREAD = (
     # VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, SETTLS, PARENT_SETTID, CHILD_CLEARTID, DETACHED, CHILD_SETTID.

@@ -24,7 +24,7 @@ import harness
 from harness.sandbox import environment
 from harness.sandbox.confinement import Confinement, isolation
 
-# The imports of every judgement's processes.
+# Modules that the processes of every judgement import.
 PRELOADED = (
     "harness.judge.evaluate.candidate",
     "harness.judge.evaluate.correctness",
@@ -46,7 +46,7 @@ _TIMED = ("harness.judge.evaluate.timing.device_timing",)
 _MAY_DIFFER = ("LIBTPU_", "TPU_", "PJRT_NPROC", "XLA_FLAGS", "PYTHONPATH")
 # The time for importing JAX on a busy machine, and the time for one fork after that.
 _IMPORT_SECONDS, _FORK_SECONDS = 120.0, 20.0
-# After this many failures this process forks no more.
+# After this many failed forks, each child is started as a new process instead.
 _MOST_FAILURES = 2
 
 

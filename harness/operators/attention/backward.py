@@ -29,8 +29,8 @@ _LSE = 4
 _FAR_GRADIENTS = "far-gradients"
 _LIGHT_KEYS = "light-keys"
 _FAR_SCORES = "far-scores"
-# With equal keys dq consists only of the rounding of o, so equal keys are no family here. With scores far below zero
-# the residuals would lose the digits that weights depend on; far-scores are nearer to zero.
+# Families of Attention that are left out here. With equal keys, dq consists only of the rounding of o. With scores far
+# below zero, the residuals would lose the digits that weights depend on (the family far-scores is nearer to zero).
 _LEFT_OUT = ("equal-keys", attention_inputs.FAR_BELOW)
 _KEPT = tuple(kind for kind in attention_inputs.FAMILIES if kind not in _LEFT_OUT)
 _FAMILIES = (*_KEPT, _FAR_GRADIENTS, _LIGHT_KEYS, _FAR_SCORES)
@@ -39,7 +39,8 @@ _DRAWN = ("rises", "scales", "mixture")
 _OFFSETS = (96.0, 104.0)
 # In far-scores, the range of the number (of either sign) that all scores of a query share; it changes no weight.
 _SCORES = (50.0, 300.0)
-# The number of bfloat16's fractions between two powers of two; the pairs that `_exact_when_scaled` draws from.
+# The number of bfloat16 numbers from one power of two to the next, and the number of pairs from which
+# `_exact_when_scaled` draws.
 _FRACTIONS, _PAIRS = 128, 4
 # The powers of two that scale `do`: of a whole input, and of single rows. Gradients of a loss that is averaged over
 # many tokens are this small.
@@ -83,8 +84,9 @@ class AttentionBackward(Operator, Recipes):
     sum(o do) over head_dim, from the input o:  ds = p (dp - delta), dq = scale ds k, dk = scale ds^T q, dv = p^T do.
     Causal: query i sees the keys j <= i.
 
-    A row of all outputs holds n = heads // kv_heads rows of dq, one of dk and one of dv (operators/outputs.py).
-    kv_heads None: as many as heads. scale None: 1 / sqrt(head_dim). Raises UsageError `bad-problem`.
+    In the matrix of all outputs (operators/outputs.py), a row holds n = heads // kv_heads rows of dq, one row of dk and
+    one row of dv. If kv_heads is None, it is `heads`. If scale is None, it is 1 / sqrt(head_dim). Raises UsageError
+    `bad-problem` for invalid fields.
     """
 
     operation = "attention_backward"
@@ -111,9 +113,12 @@ class AttentionBackward(Operator, Recipes):
     def work(self) -> Work:
         """The useful work of one call.
 
-        2 FLOPs count for each multiply-add in five products over head_dim (scores and do v^T, then dq, dk and dv), 2.5
-        times the forward's; 5 for each pair (scale, subtract lse, exponential, subtract delta, multiply), and 2
-        head_dim for each delta. Masked pairs do not count. Every input is read once and every output written once.
+        - Each multiply-add in the five products over head_dim (scores and do v^T, then dq, dk and dv) counts as 2
+          FLOPs. This is 2.5 times the number for the forward pass.
+        - Each query-key pair counts as 5 FLOPs (scale, subtract lse, exponential, subtract delta, multiply). Masked
+          pairs do not count.
+        - Each delta counts as 2 head_dim FLOPs.
+        - Every input is read once and every output is written once.
         """
         pairs = self.heads * self.sequence * (self.sequence + 1) // 2 if self.causal else self.heads * self.sequence**2
         query, key = (heads * self.sequence * self.head_dim for heads in (self.heads, self.kv_heads))
@@ -137,7 +142,7 @@ class AttentionBackward(Operator, Recipes):
         return Statement(
             operation=self.operation,
             title=f"attention backward, {heads}, sequence {self.sequence}, head_dim {self.head_dim}, {words}",
-            # Older statements have no kv_heads: without shared keys it is left out, so that those digests stay.
+            # Older statements have no kv_heads. If no keys are shared, it is left out, so that old digests stay valid.
             parameters=tuple(some for some in self.parameters if some[0] != "kv_heads" or self._group > 1),
             inputs=(q, k, replace(k, name="v"), replace(q, name="o"), lse, replace(q, name="do")),
             outputs=(replace(q, name="dq"), replace(k, name="dk"), replace(k, name="dv")),
@@ -160,7 +165,7 @@ class AttentionBackward(Operator, Recipes):
         return (heads, *head_shape) if self.heads > 1 else head_shape
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: far scores and Attention's composite at the full shape; each kind and draws at other shapes."""
+        """The families: at the full shape, far scores and Attention's composite; at others, each kind and draws."""
         return (_FAR_SCORES, "composite") if full else (*_FAMILIES, *(DRAWN + kind for kind in _DRAWN))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
@@ -174,8 +179,8 @@ class AttentionBackward(Operator, Recipes):
         is small compared with dp and delta.
         far-scores: all scores of a query have about 50 to 300 in common, mostly below zero.
         light-keys: the first half to three quarters of the keys have hardly any weight for any query. Their dk and dv
-        are as small as these weights, and as exact as any others. The light keys always include a block half as long as
-        the shortest sequence.
+        are as small as these weights, but have the same relative accuracy as those of other keys. The light keys always
+        include a block half as long as the shortest sequence.
         """
         shape = attention_inputs.InputSizes(
             batch=1,
@@ -235,7 +240,7 @@ class AttentionBackward(Operator, Recipes):
         return tuple(a.reshape(s.shape) for a, s in zip(inputs, self.statement().inputs, strict=True))
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> Recipe:
-        """As `attention_space.draw`, but no keys are repeated, and a field raises scores by at most `_RAISED`."""
+        """A recipe from `attention_space.draw`, but without repeated keys; fields add at most `_RAISED` to scores."""
         return replace(attention_space.within(attention_space.draw(kind, random), _RAISED), distinct=0)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:

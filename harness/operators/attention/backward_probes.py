@@ -11,7 +11,8 @@ from harness.operators.probes import Part, Probe, Region, parts_of_rows, probe
 
 _Q, _K, _V, _O, _LSE, _DO = range(6)
 _DQ, _DK, _DV = range(3)
-# A change of sign keeps every magnitude; a logarithm of sums is halved, so that weights stay finite.
+# The factors of changed inputs: -1 keeps every magnitude. lse, a logarithm, is halved instead, so that weights stay
+# finite.
 _TURNED, _HALVED = -1.0, 0.5
 # Weights of N(0, 1) inputs are within a factor of e^12 of each other: a term this much larger moves every sum that
 # contains it.
@@ -25,9 +26,8 @@ def probes(
 ) -> tuple[Probe, ...]:
     """Probes of a block of each input of one head.
 
-    lse and o are inputs, so a gradient depends on few of the inputs. One more probe changes all of one head's do, in
-    different columns for each block of queries, so that a missing block shows in dv. The full shape has only this probe
-    and the probe of keys, which moves all three gradients.
+    One more probe changes all of one head's do, in different columns for each block of queries, so that a missing block
+    shows in dv. The full shape has only this probe and the probe of keys, which moves all three gradients.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, sequence, heads)))
     rows = drawn_block(sequence, random)
@@ -114,7 +114,7 @@ class _Drawn:
         for rows, columns in zip(blocks, spans(cuts), strict=True):
             regions.append(self._region(_DO, rows, columns, _LOUD))
             overlap = range(max(rows.start, self._empty.start), min(rows.stop, self._empty.stop))
-            # If fewer rows are left, perhaps no row before or after the empty block weighs all keys equally.
+            # With fewer rows outside the empty block, perhaps none of them weighs all keys equally.
             if overlap and len(rows) - len(overlap) < 2 * COMPOSITE_PERIOD:
                 continue
             seen = rows.start + 1 if self._causal else self._sequence

@@ -43,14 +43,14 @@ class Attention(Operator, Recipes):
     - kv_heads (None: heads): query head h reads key/value head h // (heads // kv_heads).
     - scale (None: 1 / sqrt(head_dim)): the factor of the scores.
     - causal: query i sees the keys up to i + kv_sequence - sequence, so that the last query sees all keys.
-    - window: a query sees only the last `window` of the keys that causal lets it see.
+    - window: of the keys that `causal` allows, a query sees only the last `window`.
     - soft_cap: a scaled score s becomes soft_cap tanh(s / soft_cap).
     - segments: the most sequences that are packed into one. The input segment_ids `[batch, sequence]` (int32,
       ascending; no batch axis if batch is 1) gives the sequence of each position, and a query sees only keys of its own
       sequence. The problem is timed with balanced and with skewed lengths (see `group_sizes`), and its latency is the
       mean of both.
 
-    kv_sequence None: as long as sequence. Raises UsageError `bad-problem` for a combination that does not exist.
+    If kv_sequence is None, it equals sequence. Raises UsageError `bad-problem` for an invalid combination of fields.
     """
 
     operation = "attention"
@@ -120,9 +120,13 @@ class Attention(Operator, Recipes):
     def work(self) -> Work:
         """The useful work of one call.
 
-        The FLOPs are counted as published for this contest: 2 for each multiply-add of two matmuls (Q K^T and P V) over
-        head_dim, 5 for each pair for the softmax (scale, subtract, exponential, sum, divide), and 2 more for a soft cap
-        (tanh, multiply). Masked pairs do not count. Every input is read, and the output written, at least once.
+        FLOPs are counted as published for this contest. For each unmasked query-key pair:
+
+        - 2 for each multiply-add over head_dim in the two matmuls (Q K^T and P V);
+        - 5 for the softmax (scale, subtract, exponential, sum, divide);
+        - 2 for a soft cap, if there is one (tanh, multiply).
+
+        Every input is read, and the output is written, at least once.
         """
         pairs = self.pairs * self.heads * self.batch
         query = self.batch * self.heads * self.sequence * self.head_dim
@@ -207,9 +211,10 @@ class Attention(Operator, Recipes):
         return np.stack([np.repeat(np.arange(self.segments, dtype=np.int32), lengths) for lengths in sizes])
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: a draw and a composite at the full shape; each kind alone, and draws, at a reduced shape.
+        """The families: at the full shape a draw and a composite; at a reduced shape each kind alone, and draws.
 
-        Packed sequences add a family of N(0, 1) per kind of lengths; at the full shape only timed and extreme kinds.
+        With packed sequences, each kind of lengths adds a family of N(0, 1) inputs; at the full shape, only the timed
+        and the extreme kinds of lengths do.
         """
         if full:
             lengths = (*group_sizes.TIMED, *group_sizes.AT_FULL_SHAPE) if self.segments else ()
@@ -246,7 +251,7 @@ class Attention(Operator, Recipes):
         return attention_inputs.InputSizes(**sizes, ids=ids)
 
     def shortest(self, name: str) -> int:
-        """256, or the first of 512, 1024, 2048 ... that exceeds the window."""
+        """The shortest length: 256, or if the window is longer, the first of 512, 1024, 2048 ... that exceeds it."""
         length = Operator.shortest(self, name)
         while self.window is not None and length <= self.window:
             length *= 2
@@ -282,13 +287,15 @@ class Attention(Operator, Recipes):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), head_dim]`: standard deviation of the output if every honest rounding were random.
 
-        First-order propagation; roundings are independent, except those of equal keys: see
-        `attention_rounding.variances`.
+        `attention_rounding.variances` has the formulas.
         """
         return self._rounding(inputs, rows, exact=False)
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As `rounding`, but exact for split groups and for scaled queries, at head_dim / 2 times the cost."""
+        """`[len(rows), head_dim]`: `rounding`, but exact for split groups and scaled queries.
+
+        It costs head_dim / 2 times as much.
+        """
         return self._rounding(inputs, rows, exact=True)
 
     def _rounding(self, inputs: Sequence[Values], rows: Rows, *, exact: bool) -> Exact:

@@ -22,8 +22,8 @@ _OFFSETS = (96.0, 104.0)
 # -1e9 or less, and give hidden keys such a score.
 _FAR_POWERS = (17, 28)
 _KEY_POWER = 13
-# The kind of each row of the composite, by its position modulo 8, counted from a drawn place: a factor of the query, or
-# None for a row that looks for a needle. Rows of factor 1 weigh all keys equally, so any dropped block shows in them.
+# The kinds of the composite's rows, repeated every 8 rows from a drawn place on: the factor of the query, or None for a
+# query that looks for a needle. Rows of factor 1 weigh all keys equally, so any dropped block shows in them.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
 COMPOSITE_PERIOD = len(_COMPOSITE)
 # The share of zero queries among the composite's rows of factor 1, and the share of zero output gradients among its
@@ -112,8 +112,8 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
     - far-values: values N(c, 1) with c near 100, different in every column.
     - far-below: far values; all scores of a query are one number from -2^17 to -2^28 (above zero for a quarter of the
       queries), so that every weight is the same.
-    - composite: all of these except far-below in one, by row, key range and column; some queries, and a block of them,
-      are zero.
+    - composite: all of these except far-below, in different rows, key ranges and columns. A block of queries and some
+      other queries are zero.
 
     Raises ValueError for any other name.
     """

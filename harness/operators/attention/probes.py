@@ -18,8 +18,8 @@ LOUD = 2.0**40
 LOUDNESSES = (2.0**64, 2.0**56, 2.0**48, LOUD)
 # A kernel need not subtract a maximum from capped scores: its weights may be e^50, and their sums must be finite too.
 _CAPPED_LOUDNESSES = (LOUD, 2.0**32, 2.0**24)
-# This factor makes logits of N(0, 1) inputs about 4096 N(0, 1). Some exceed 10000, which some kernels subtract from a
-# masked score instead of replacing the score.
+# With this factor, logits of N(0, 1) inputs are about 4096 N(0, 1). Some of them exceed 10000, the number that some
+# kernels subtract from a masked score instead of replacing the score.
 DRAWN_TO = 2.0**12
 # With two visible keys or more the weights depend on the query. With eight visible keys, a changed query moves the
 # output by far more than any rounding does.
@@ -62,7 +62,7 @@ class _Drawn:
         self._offset = shape.kv_sequence - shape.sequence
 
     def values(self, family: str) -> Probe:
-        """A probe of all values of one key/value head, different columns for each key block: one run tests all."""
+        """A probe of all values of one key/value head, in different columns for each key block: one run tests all."""
         shape, kv_head = self._shape, self._kv_head()
         # Half of a kernel's smallest block, so that any block that a kernel leaves out contains a whole block of the
         # probe. Long sequences need larger blocks. Fixed borders show a dropped block of 128, drawn borders show keys

@@ -169,7 +169,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
         )
         squares += np.square(group_weights) @ np.square(piece.v[group])
         moved_alike += moves[:, group[:1]] * np.square(part - share * o)
-    # Keys of groups were counted above.
+    # Equal keys were counted above, as groups.
     for group in groups:
         weights[:, group] = 0
     np.square(weights, out=weights)
@@ -193,8 +193,8 @@ def shared_errors(piece: KeyBlock, scale: float, soft_cap: float, dtype: str) ->
     """`[rows, head_dim]` each: the change of the output if the weights near the cap, near 0 or near -cap are rounded.
 
     Saturated scores are nearly the same number in every row. A kernel that subtracts the maximum gives them the weight
-    1. A kernel that subtracts none (a soft cap permits that) gives them a rounded weight. This weight may be off by
-    half a step in all rows, though not always in the same direction.
+    1. A kernel that subtracts no maximum (which a soft cap permits) gives them a rounded weight. The rounding error may
+    be half a step in all rows, though not always in the same direction.
     """
     softmax_parts = softmax(piece, scale, soft_cap)
     weights, scores = softmax_parts.weights, softmax_parts.capped

@@ -11,8 +11,8 @@ from harness.operators.attention.inputs import InputSizes, empty_queries
 from harness.operators.blocks import empty_lines
 from harness.operators.problem import Values
 
-# A score that all keys of a query have in common moves no weight, so it may be this large, or this far below zero. The
-# scores of hidden keys and the first running maximum must lie lower still.
+# The largest magnitude of a number that is added to all scores of a query. It changes no weight, but a kernel's scores
+# of hidden keys and its first running maximum must be lower than the lowest such score.
 _FAR = 2.0**15
 # The largest logit that a field adds to some keys only: attention sinks of trained models reach some hundred.
 MOST = 500.0
@@ -56,10 +56,12 @@ ALL = "all"
 class Field:
     """Scores that one common direction of queries and keys adds: `logit` for a key that the course raises fully.
 
-    `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u uniform in [0, 1). The
-    strength also grows, by a factor from e^-grows at the first query to 1 at the last. `aligned`: the direction is one
-    channel, an outlier in both queries and keys; otherwise it spans several. `halfway`: the field moves a query's
-    largest score to about halfway between two numbers of bfloat16, where a maximum is rounded up or down by chance.
+    - `place`: a fraction of the keys.
+    - `spread`, `grows`: a query takes part with a strength of e^(-spread u), u uniform in [0, 1). This strength is
+      multiplied by a factor that grows from e^-grows at the first query to 1 at the last query.
+    - `aligned`: the direction is a single channel, an outlier in both queries and keys; otherwise it spans several.
+    - `halfway`: the field moves a query's largest score to about halfway between two neighbouring numbers of bfloat16,
+      where a maximum is rounded up or down by chance.
     """
 
     course: Course
@@ -78,8 +80,8 @@ class Recipe:
 
     - Scores: every query takes part in `picks` of the fields, drawn at random. Random scores N(0, (logits
       e^(-logits_spread u))^2) are added, u uniform in [0, 1) for each row and head.
-    - Keys: `distinct` of them (0: all) are different. The others repeat these, with `repeats_values` also their values.
-      `channels` channels are `channel_factor` times as large.
+    - Keys: only `distinct` keys (0: all) are different; all others are copies of them, and with `repeats_values` also
+      have copies of their values. `channels` channels are `channel_factor` times as large.
     - Values: N(c, s^2), with different c of up to `offset` and s = e^(-spread u) in each column. The values of each key
       are multiplied by e^(-key_spread u).
     - Zeros, as padding makes them: the share `empty_columns` of the values' columns, the share `empty_keys` of the keys
@@ -147,19 +149,19 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     rises: steps and ramps that begin in each octave of the keys.
     creeps: scores that rise evenly along the keys, by 8 for some queries down to 0.01 for others, with little
     noise: a running maximum that is updated too late is late in every block.
-    sinks: single keys, each at a place of its own for each query, and groups of few keys at one place for all queries.
-    absorbs: the first key and one near the end outweigh all others; their strength hardly differs between
-    neighbouring queries. The others still count, so that a kernel that skips blocks with small weights too early is
-    caught.
+    sinks: single keys at a different place for each query, and groups of few keys at one place for all queries.
+    absorbs: the first key and a key near the end outweigh all other keys; their strength hardly differs between
+    neighbouring queries. The other keys still count, so that a kernel that skips blocks with small weights too early
+    is caught.
     shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
-    far: all scores of a query have up to +/-2^15 in common, which moves no weight. The largest lies halfway between two
-    numbers of bfloat16, so that a running maximum kept in bfloat16 moves by their distance (128 from 2^14 on), and
-    exp(-128) is 0.
+    far: a number of up to +/-2^15 is added to all scores of a query, which changes no weight. The largest score is
+    halfway between two neighbouring numbers of bfloat16. So a running maximum kept in bfloat16 moves by the distance of
+    these numbers (128 from 2^14 on), and exp(-128) is 0.
     ties: few distinct keys.
     scales: rows, channels, columns and keys of different scales; some queries are zero.
     mixture: up to eight fields of rises, sinks and shares, at any scales, now and then with ties.
     all: fields of rises, creeps, sinks, shares and far; some queries are zero.
-    Every draw of a kind has the kind's properties; only numbers are random.
+    All recipes of a kind have these properties; only their numbers are random.
     """
     if kind not in (*KINDS, ALL):
         raise ValueError(f"expected a kind of {(*KINDS, ALL)}, got {kind!r}")
@@ -319,10 +321,10 @@ def _stripe(random: np.random.Generator, stride: float) -> Field:
 def build(shape: InputSizes, recipe: Recipe, random: np.random.Generator) -> tuple[Values, Values, Values]:
     """q `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads, kv_sequence, head_dim]`, float32, unrounded.
 
-    Each field has channels of its own, which contain nothing else. Otherwise rounding a query in a field's channels
-    would change the scores of all keys that the field raises together, even for queries that take no part in it.
-    `Attention.rounding` estimates this error right on average, but the error is several times as large in columns where
-    these keys' values happen to differ from the other keys' values.
+    No channel of a field contains anything else. Otherwise, rounding a query in these channels would change the scores
+    of all keys that the field raises together, even for queries that take no part in the field. On average,
+    `Attention.rounding` estimates this error correctly, but it is several times as large in columns where the values of
+    these keys happen to differ from the values of the other keys.
     """
     d = shape.head_dim
     keys = (shape.batch, shape.kv_heads, shape.kv_sequence, d)

@@ -1,9 +1,9 @@
 """A check of all rows of attention by checksums of every 32 columns, at little more than the cost of the scores.
 
-Outputs are linear in the values, and gradients in keys, queries and output gradients. So the columns of these are added
-up with random signs before the product. The error of honest rounding is estimated from the largest weight of a row and
-the mean square of the keys. The estimate is right within a factor of a few; a wrong row is off by hundreds of
-deviations.
+Outputs are linear in the values, and gradients are linear in keys, queries and output gradients. So the columns of
+these arrays can be added up with random signs before the product. The error of honest rounding is estimated from the
+largest weight of a row and the mean square of the keys. The estimate may be wrong by a small factor, but a wrong row is
+off by hundreds of deviations.
 """
 
 from typing import Any
@@ -85,7 +85,7 @@ def in_deviations(error: Exact, variance: Exact, dtype: str) -> Exact:
 def gradient_errors(
     inputs: tuple[Values, ...], outputs: tuple[Values, ...], scale: float, dtype: str, *, is_causal: bool, seed: int
 ) -> tuple[Exact, Exact]:
-    """`[keys, columns of checksums]` each: as `errors`, for dq, dk and dv of the heads that share keys.
+    """`[keys, columns of checksums]` each: the results of `errors` for dq, dk and dv of the heads that share keys.
 
     Queries come head by head. A row holds dq of as many queries as there are heads, and dk and dv of one key.
     """

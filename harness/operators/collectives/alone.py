@@ -121,7 +121,8 @@ class _Collective(OverChips, textures.Textured):
             name = f"rows {turned_rows.start} to {turned_rows.stop - 1} of x"
             stays = _parts(around(turned_rows, self.rows), every)
             return (probe(name, family, [region], _parts([turned_rows], every), stays),)
-        # Different rows change on each chip, so one run tests all chips. The odd period changes rows of every kind.
+        # Different rows change on each chip, so one run tests all chips. The period is odd, so that rows of every kind
+        # change.
         period = (self.chips + 1) | 1
         places = [int(place) for place in random.permutation(period)]
         rows = [range(place, self.rows, period) for place in places]

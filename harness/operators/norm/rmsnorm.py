@@ -23,11 +23,12 @@ from harness.records import Array, ExpectedCount, Statement, Work
 # The kind of each row of the composite, by its position modulo 8, counted from a drawn place.
 _COMPOSITE = ("normal", "small", "spikes", "far-values", "normal", "large", "cancelling", "normal")
 _OFFSETS = (96.0, 104.0)
-# Squares of these overflow float16, and bfloat16 cannot hold exact sums of them, but they are far below float32's
-# maximum.
+# The factor of large rows. Squares of such numbers overflow float16, and bfloat16 cannot hold exact sums of them, but
+# they are far below float32's maximum.
 _LARGE = 2.0**14
-# `_SPIKES` columns have nearly all of a row's sum of squares, in rows of up to 2^20 columns. Leaving one of them out,
-# counting it twice or replacing it changes the row's scale by 6 %: 20 deviations of a bfloat16 output.
+# The size of the elements in `_SPIKES` columns, which have nearly all of a row's sum of squares in rows of up to 2^20
+# columns. A kernel that leaves out one of these columns, counts it twice or replaces it changes the row's scale by 6 %:
+# 20 deviations of a bfloat16 output.
 _SPIKE = 2.0**10
 _SPIKES = 8
 # Residual streams carry values of this size that cancel to exactly 0.

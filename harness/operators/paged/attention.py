@@ -43,7 +43,8 @@ _STALE = 2.0**8
 # This share of these slots hold numbers around 1e30: a mask of -1e12 that is added to their scores changes nothing. All
 # scores and sums that a kernel may compute still fit in float32.
 _HUGE, _HUGE_SHARE = 2.0**92, 0.25
-# The family of probes at a reduced shape has no numbers as large, because probes multiply free slots by up to 2^40.
+# The family that probes use at a reduced shape. It has no numbers around 1e30, because probes multiply free slots by up
+# to 2^40.
 _PROBED = "any"
 # The number of different stale numbers: a prime, so that no two pages hold the same numbers in the same places.
 _STALE_NUMBERS = 1_048_573
@@ -73,17 +74,18 @@ class PagedAttention(Operator, Borrowed):
     kv_heads, head_dim]` has them, laid out as in a page. A call writes each to its slot before attending to it, and
     returns o and the pages. Every slot of the pages is compared: keys and values of unused rows must not be written.
 
-    tokens None: every sequence has exactly one query, as in decoding alone. Arrays: q and o `[sequences, heads,
-    head_dim]`; k_pages and v_pages `[kv_heads, pages, page_size, head_dim]`; tables lengths `[sequences]` and
-    page_indices as above.
+    If tokens is None, every sequence has exactly one query, as in decoding alone. The arrays are then: q and o
+    `[sequences, heads, head_dim]`; k_pages and v_pages `[kv_heads, pages, page_size, head_dim]`; the tables lengths
+    `[sequences]` and page_indices as above.
 
-    sums "bfloat16": a kernel may keep its maximum and sums over keys in bfloat16 from block to block, as some published
-    kernels do by default. The tolerance is wider by the error of these sums. Scores stay within 2^9, because the error
-    of such a maximum grows with the scores: beyond 2^14 whole blocks of keys may be lost. None: all stay in float32.
+    If sums is "bfloat16", a kernel may keep its maximum and sums over keys in bfloat16 from block to block, as some
+    published kernels do by default. The tolerance is wider by the error of these sums. Scores stay within 2^9, because
+    the error of such a maximum grows with the scores: beyond 2^14 whole blocks of keys may be lost. If sums is None,
+    they must stay in float32.
 
-    Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). The problem is timed
-    with a decode batch and, if it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is the mean.
-    Raises UsageError `bad-problem` for an invalid combination of fields.
+    Query head h reads key/value head h // (heads // kv_heads). If scale is None, it is 1 / sqrt(head_dim). The problem
+    is timed with a decode batch and, if it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is the
+    mean. Raises UsageError `bad-problem` for an invalid combination of fields.
     """
 
     operation = "paged_attention"
@@ -248,7 +250,7 @@ class PagedAttention(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: at the full shape a draw, timed and extreme tables, a composite; else each kind, and draws."""
+        """The families: at the full shape, a draw, timed and extreme tables, a composite; else each kind, and draws."""
         if full:
             return (_DRAWN_AT_FULL, *self._timed, *paged_tables.AT_FULL_SHAPE, "composite")
         drawn = (DRAWN + kind for kind in attention_space.KINDS)

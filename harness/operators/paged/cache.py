@@ -15,7 +15,10 @@ _K, _NEWEST = 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSlots:
-    """Slots of one page, or rows of the newest tokens' array; `ranges`: of page and slot, or of the token."""
+    """Slots of one page, or rows of the newest tokens' array.
+
+    `ranges` has the range of the page and the range of the slots, or the range of the tokens.
+    """
 
     ranges: tuple[range, ...]
     is_newest: bool = False

@@ -232,10 +232,10 @@ def _placed(
 
 
 def share_pages(indices: NDArray[Any], whole: NDArray[np.int64], random: np.random.Generator) -> None:
-    """Makes rows of `indices` begin with the pages of one row, but only as far as no query's own key is in them.
+    """Makes rows of `indices` begin with the pages of one row; only pages without the key of a query are shared.
 
-    `whole` is the number of pages of each row that hold only keys from before its first query. The row with the most
-    such pages provides the pages, and one other row takes as many of them as it can.
+    `whole` is, for each row, the number of pages that hold only keys from before the row's first query. The row with
+    the most such pages provides the pages, and one other row takes as many of them as it can.
     """
     longest = int(np.argmax(whole))
     most = np.where(np.arange(len(whole)) == longest, 0, whole)

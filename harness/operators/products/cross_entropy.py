@@ -31,7 +31,7 @@ _SHARP = (1.0, 5.0)
 # average out over many words. So if few words count and their logits are near 0, the tolerance is hardly more than that
 # of the sum.
 _FEW, _APART = (2.0, 8.0), (1.0, 3.0)
-# The logits of all other words are at -log(vocabulary) minus this, so that they do not count even together.
+# The logits of all other words are at -log(vocabulary) minus this number, so that even together they do not count.
 _BELOW_ALL = 10.0
 # The logit of the word that a pointed row points at: e^30 exceeds the size of any vocabulary. In every second
 # pointed row, the logit exceeds log(vocabulary) by a number in this range, so that all other words together still
@@ -177,8 +177,8 @@ class CrossEntropy(Operator, Borrowed):
     ) -> NDArray[np.float32]:
         """The vector `[model]` that is added to all words of W; its product with a row moves all logits of the row.
 
-        Sets these rows of X so that a few words have all of the weight, and sets most of their labels to such words.
-        Because of the vector, the logits of all other words can be far below 0 while none is far above 0.
+        Changes these rows of X so that a few words have all of the weight, and sets most of the rows' labels to such
+        words. With the vector, the logits of all other words can be far below 0 although no logit is far above 0.
         """
         scale = 2.0 ** -round(np.log2(self.model) / 2)
         common = random.choice(np.array([-scale, scale], dtype=np.float32), self.model)

@@ -22,8 +22,8 @@ from harness.records import Array, ExpectedCount, Statement, Work
 
 # Means far from zero, and different in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
-# Terms that cancel are larger than the rest by the square of this: an accumulator in bfloat16 (8 bits) loses all of the
-# rest; in float32 (24 bits), the loss is small compared with the rounding of the output.
+# Terms that cancel are larger than the other terms by the square of this number. An accumulator in bfloat16 (8 bits)
+# loses all of the other terms. In float32 (24 bits), the loss is small compared with the rounding of the output.
 _CANCELLED = 16.0
 # Up to K = 2^16, a needle outweighs all other terms of its row together.
 _NEEDLE = 2.0**10

@@ -107,9 +107,9 @@ class QuantizedMatmul(Operator, Borrowed):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """A Matmul's inputs of this family; each column of B, and each row of a narrow A, is scaled to the narrow type.
 
-        Scales are up to twice as large as the narrow type needs, so that they are round numbers in no unit. In all
+        Scales are up to twice as large as the narrow type needs, so that no scale is a round number in any unit. In all
         families except `normal`, half of the scales are negative. In families that are not drawn, scales of columns
-        also have all sizes and some are 0. In the composite none is 0, because its probe must move every column.
+        also have all sizes, and some are 0. In the composite no scale is 0, because its probe must move every column.
         """
         a, b = self.lender.make_inputs(family, seed)
         random = generator(f"sizes of scales of {family}", seed)
@@ -179,10 +179,10 @@ class QuantizedMatmul(Operator, Borrowed):
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
         """The errors `[len(rows), n]` of rounding sums, sums with one scale, or products of scales to bfloat16.
 
-        Each error is about as large as that of rounding the output once, so the tolerance does not refuse it. It is not
-        the same error, because scales are not powers of two; but a single scale may be near a power of two. Without row
-        scales, only the sums are listed. Empty for float32, where each error is hundreds of deviations and the
-        tolerance refuses it.
+        Each error is about as large as the error of rounding the output once, so the tolerance alone does not detect
+        it. The errors can still be told from the output's rounding, because scales are not powers of two (a single
+        scale may be near a power of two, though). Without row scales, only the sums are listed. Empty for float32,
+        where each error is hundreds of deviations and exceeds the tolerance.
         """
         if self.dtype == "float32":
             return {}

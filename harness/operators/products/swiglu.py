@@ -37,8 +37,8 @@ class SwiGLU(Operator, textures.Textured):
     """Y [tokens, hidden] = silu(X Wg) * (X Wu), or with `down` Y [tokens, model] = (silu(X Wg) * (X Wu)) Wd.
 
     X [tokens, model], Wg, Wu [model, hidden], Wd [hidden, model]; silu(g) = g / (1 + exp(-g)).
-    Products are added up in float32, and gate and up values stay in float32 until they are multiplied. To avoid their
-    rounding is the purpose of the fusion, and `forbidden` checks it. Raises UsageError `bad-problem`.
+    Products are added up in float32, and gate and up values stay in float32 until they are multiplied: the purpose of
+    the fusion is that they are not rounded, which `forbidden` checks. Raises UsageError `bad-problem`.
     """
 
     operation = "swiglu"

@@ -22,8 +22,9 @@ from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
 _FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked", "wide")
-# The distances of columns that a kernel may treat as one class, of which it keeps some elements. The longest is that of
-# columns in the same lane of the chip's vector registers.
+# Strides of columns. A kernel may divide the columns into classes, each of the columns that are one stride apart, and
+# keep only some elements of each class. The longest stride is the distance of columns in the same lane of the chip's
+# vector registers.
 _STRIDES = (2, 4, 8, 16, 32, 64, 128)
 # Values of masked elements, besides those of `_almost_least`. The dtype's least number is below all of them, so that a
 # kernel may write it over chosen elements.

@@ -19,10 +19,10 @@ def item_bits(dtype: str) -> int:
 def tile_rows(rows: int, dtype: str) -> int:
     """The number of rows in a tile of a buffer that has `rows` rows.
 
-    A tile has 8 rows, or fewer if a smaller power of two holds all rows, but at least the rows that share a word of 32
-    bits (2 of bfloat16). libtpu 0.0.42 and 0.0.50 name these tiles in their dumps,
-    `bf16[5,4,128]{2,1,0:T(4,128)(2,1)}`; they choose a larger tile, of 16 or 32 rows, only if it pads nothing
-    (tests/advice/test_buffers.py asks the compiler).
+    A tile has 8 rows, or a smaller power of two if that holds all rows, but at least the rows that share a word of 32
+    bits (2 of bfloat16). The dumps of libtpu 0.0.42 and 0.0.50 show these tiles, as in
+    `bf16[5,4,128]{2,1,0:T(4,128)(2,1)}`. These versions choose a larger tile, of 16 or 32 rows, only if it adds no
+    padding (tests/advice/test_buffers.py asks the compiler).
     """
     least = max(1, 32 // item_bits(dtype))
     return max(least, min(_MOST_ROWS, 1 << (rows - 1).bit_length()))
@@ -42,7 +42,7 @@ def padded_bytes(shape: tuple[int, ...], dtype: str) -> int:
 def with_compiled_sizes(evidence: Evidence) -> Evidence:
     """`evidence` with the compiler's sizes of buffers; recorded sizes assume 8 rows of 32-bit words in every tile.
 
-    A buffer that takes no VMEM in the record (it lies elsewhere, or on a GPU) stays as it is.
+    A buffer that takes no VMEM in the record (because it is in another memory, or on a GPU) stays as it is.
     """
     trace = evidence.trace
     if trace is None:

@@ -19,8 +19,8 @@ from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.records.report_words import part_words
 
 _NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
-# Two lines with a smaller similarity are not two versions of one line. For example,
-# `h = h_ref[...].astype(jnp.float32)` and `h_ref[...] = h.astype(h_ref.dtype)` share 0.62.
+# The least similarity of two versions of one line. For example, `h = h_ref[...].astype(jnp.float32)` and
+# `h_ref[...] = h.astype(h_ref.dtype)`, which are different lines, have the similarity 0.62.
 _ALIKE = 0.75
 # The most pairs of lines that are compared in one changed place: half a second's work. In a larger place all lines
 # count as removed or added.

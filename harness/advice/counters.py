@@ -35,9 +35,9 @@ class Expectation:
 class Counter:
     """A counter: its count is a field of the record at its level, or a function of the evidence (None: not known).
 
-    `expected` gives the count of a kernel without waste. The short report always shows a counter with `is_at_a_glance`,
-    any other only with a remark. A report that breaks down the cycles leaves out counters with `is_of_cycles`: the
-    breakdown says more.
+    - `expected`: gives the expected range, which is the count of a kernel without waste.
+    - `is_at_a_glance`: the short report always shows this counter. Any other counter is shown only if it has a remark.
+    - `is_of_cycles`: a report that breaks down the cycles leaves out this counter, because the breakdown says more.
     """
 
     level: Level
@@ -107,7 +107,7 @@ def _copies(evidence: Evidence) -> Expectation:
 
 
 def _transposes(evidence: Evidence) -> Expectation:
-    """The expectation of no transposes; the remark on an unfinished run says only where they are counted."""
+    """The expectation of no transposes. For an unfinished run, the remark only states where transposes are counted."""
     return Expectation(low=0, high=0, more=_IN_TEXT if _is_unfinished(evidence) else _REARRANGED)
 
 
@@ -126,7 +126,7 @@ _SPILL = _none("vector registers do not suffice: values go to VMEM and back")
 
 
 def _spill_in_text(evidence: Evidence) -> Expectation | None:
-    """No expectation if the executed counts are known: spills that are only in the text do no harm."""
+    """The expectation of no spills in the text; None if the executed spills are known, because only these cost time."""
     return None if finished_run(evidence) else _SPILL(evidence)
 
 

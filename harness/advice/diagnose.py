@@ -33,9 +33,9 @@ def hints(
 ) -> tuple[Hint, ...]:
     """The hints that the evidence supports, most promising first; for a failure, a single hint with its remedy.
 
-    `previous` are earlier attempts, oldest first; only those with the same source of time and the same chip are used.
-    `ceilings` bound the gains: each is the simulated time ratio of the schedule if one resource costs less. `simulated`
-    are edits with their simulated times: their gains replace bounds.
+    - `previous`: earlier attempts, oldest first. Only attempts with the same source of time and the same chip are used.
+    - `ceilings`: bounds on the gains. Each is the simulated time ratio of the schedule if one resource costs less.
+    - `simulated`: edits with their simulated times. Their gains replace bounds.
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
@@ -48,7 +48,7 @@ def hints(
         return ()
     seen = observe(evidence, report, report.seconds, previous, ceilings)
     cases = [(finding, hint(rule, finding, seen, simulated)) for rule, finding in findings(seen)]
-    # Rules stand in the published order of causes, which sorting keeps among equal gains.
+    # The cases are in the published order of causes. Sorting is stable, so cases with equal gains stay in this order.
     cases.sort(key=lambda item: (not item[0].comes_first, -_rank(*item)))
     # A hint that saves too little for an experiment is left out, unless no other hint is left and this one gives a
     # bound instead of a simulated edit.
@@ -80,8 +80,8 @@ def _on_wrong_result(evidence: Evidence, trace: Trace) -> str:
         return (
             f"pass precision='highest' to the product in {' or '.join(trace.one_pass_lines[:3])}, if an operand there "
             "needs more digits than bfloat16 has: at the default precision the chip rounds float32 operands to "
-            "bfloat16 and multiplies in one pass, and the check does the "
-            f"same{exact if 'bfloat16' in read else ''}"
+            "bfloat16 and multiplies in one pass, and so does the "
+            f"check{exact if 'bfloat16' in read else ''}"
         )
     # A running maximum in bfloat16, with large scores.
     if trace.narrow_maxima and any(check.family in _LARGE_SCORES for check in wrong):
@@ -130,8 +130,11 @@ def edits(
 def _rank(finding: RuleCase, the_hint: Hint) -> float:
     """The sorting key of a hint, as a share of the time.
 
-    It is the first of the following that is known: the gain of a simulated edit; the bound on the gain, times the
-    weight; the cost of the cause, times the weight.
+    The first of these numbers that is known:
+
+    1. the gain of a simulated edit;
+    2. the bound on the gain, times the weight;
+    3. the cost of the cause, times the weight.
     """
     if the_hint.gain is None:
         return finding.cost * finding.weight

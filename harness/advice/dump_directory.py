@@ -14,7 +14,7 @@ from harness.records import Evidence
 def of(evidence: Evidence, contest: Path) -> Path | None:
     """The folder with the schedules of `evidence`, or None if they are not on this machine.
 
-    A record's path is not trusted: only folders in the contest's profile_data are opened.
+    The path in a record is not trusted, so only folders in the contest's profile_data are opened.
     """
     allowed = (contest / "profile_data").resolve()
     # A path that cannot be the name of a file, or that is a loop of links, names no folder.
@@ -34,8 +34,9 @@ _OUT_OF_TIME = "the time limit of the simulation"
 def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
     """The module dumped in `directory`, which will be simulated `runs` times.
 
-    Raises RatchetError `no-dump`, `too-large` or `not-a-file`, UsageError `other-chip`. A schedule does not name its
-    chip: the number of matrix units in its tables distinguishes only v4, v5e and v5p from v6e and v7x.
+    Raises RatchetError `no-dump`, `too-large` or `not-a-file`, and UsageError `other-chip`. A schedule does not name
+    its chip. The number of matrix units in its tables only shows if the chip is one of v4, v5e and v5p, or one of v6e
+    and v7x.
     """
     reading_limits.note(_size(directory))
     reading_limits.allow(runs * _TIMES + 1)

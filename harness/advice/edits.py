@@ -29,8 +29,8 @@ def is_made_by(edit: Edit, evidence: Evidence) -> bool:
 class SimulatedEdits:
     """One constant of kernel.py set to another value, with the simulated time; the kernel's results are not checked.
 
-    `edits` are the advised block sizes that result from this change. `time_ratio` is new over old; if it is None,
-    `why` says why there is no time.
+    `edits` are the advised block sizes that result from this change. `time_ratio` is new/old. If it is None, `why` is
+    the reason why there is no time.
     """
 
     constant: str

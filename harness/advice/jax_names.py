@@ -32,7 +32,7 @@ class Names:
     """Names of one module that JAX has from release `first` (None: before 0.7.0) to release `last` (None: until now).
 
     `gone` is the nearest release without the names, among the releases that were read. `instead` is the code to write
-    in their place, with `{name}` for the name, `{bare}` for the name without `TPU`.
+    instead of a name. In this text, `{name}` stands for the name, and `{bare}` for the name without `TPU`.
     """
 
     module: str

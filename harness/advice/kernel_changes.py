@@ -15,8 +15,8 @@ from harness.records.search_state import ChangeKind
 Kind: TypeAlias = ChangeKind
 PROGRAM_KINDS: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
 
-# Claims of kernel.py about its program, which the judge reads too. They change along with the program, so next to a
-# change of the program they do not count.
+# The claims of kernel.py about its program, which the judge reads too. Claims change together with the program, so a
+# change of claims counts only if the program did not change.
 _CLAIMS = ("compute_flops", "get_tiling_meta", "KERNEL_NAME", "PROBLEM_DESCRIPTION")
 _KEYWORDS: dict[str, Kind] = {
     "grid": "grid",
@@ -92,7 +92,7 @@ def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
 
 
 def mixed_kinds(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
-    """Those of `kinds` that are independent changes, if there are two or more; else empty.
+    """The members of `kinds` that are independent changes, if there are at least two; otherwise empty.
 
     New code in the body belongs to the change that needs it (a scratch buffer, a mask, a dtype), but a new value of a
     constant needs no new code.
@@ -294,7 +294,7 @@ def on_constants(names: tuple[str, ...]) -> str:
     named = f"{', '.join(names[:-1])} and {names[-1]}"
     return (
         f"one experiment changes several constants ({named}): if the time changes, nobody knows which constant caused "
-        "it; `sweep` tells them apart"
+        "the change; `sweep` tests the constants separately"
     )
 
 
@@ -304,4 +304,4 @@ def on_change(kinds: tuple[Kind, ...]) -> str:
     if not mixed:
         return ""
     named = f"{', '.join(mixed[:-1])} and {mixed[-1]}"
-    return f"one experiment makes several kinds of change ({named}): if the time changes, nobody knows which one did it"
+    return f"one experiment makes several kinds of change ({named}): nobody will know which of them changed the time"

@@ -16,7 +16,7 @@ def nothing_found(evidence: Evidence, *, is_tried: bool = False) -> tuple[Hint, 
     """The hint on the share of the time above the roofline and on the largest parts of the time; it has no gain.
 
     Empty for a failure, and for a latency that is unknown, impossible or measured on a CPU. The hint for a suite has
-    the share of each member. `is_tried`: rules find changes, but all of them were tried.
+    the share of each member. `is_tried` is True if rules found changes and all of these were tried.
     """
     if evidence.failure is not None:
         return ()

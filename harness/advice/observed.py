@@ -143,7 +143,7 @@ class Observed:
         return next((unit.slot_fraction for unit in self.report.units if unit.name == name), 0.0)
 
     def used(self, name: str) -> float:
-        """The share of the issue slots that unit `name` used, or of the time it was busy, if larger; 0 if unknown."""
+        """The larger of two shares of unit `name`: used issue slots, and busy time. 0 if neither is known."""
         return next((unit.used_fraction for unit in self.report.units if unit.name == name), 0.0)
 
     def counter(self, name: str) -> CounterLine | None:
@@ -183,8 +183,8 @@ def blocks(window: Window) -> int:
 def fits(seen: Observed, rows: int, factor: int, limit: float | None = None) -> bool:
     """True if, by an estimate, buffers of `rows` rows can grow `factor` times within `limit` (None: the VMEM limit).
 
-    For attention the float32 tile of scores (query block x key/value block) counts too: the compiler keeps it in
-    VMEM, though no window and no scratch shows it.
+    For attention, the float32 tile of scores (query block x key/value block) counts too, because the compiler keeps it
+    in VMEM although it is no window and no scratch.
     """
     grown = grown_vmem(seen, lambda window: factor if rows in window.block_shape[-2:-1] else 1)
     if seen.call is not None:

@@ -88,7 +88,7 @@ def _of_program(evidence: Evidence, contest: Path) -> Iterator[str]:
         try:
             module = parse.module(reading_limits.read(path).decode())
         except (OSError, UnicodeDecodeError, RatchetError):
-            # Only the words of a hint depend on this file.
+            # Without this file, only the words of a hint are less precise.
             continue
         yield from operations(module)
         return

@@ -21,9 +21,9 @@ _NAMED = ("transfer", "link", "wait")
 def with_callers_names(evidence: Evidence) -> Evidence:
     """`evidence` with the windows of its only Pallas call named after the problem's arrays, if the match is unique.
 
-    A kernel may name an array differently (`s_ref` for `scale`), and may get it in another shape. A window with an
-    array's name stands for that array. Any other window is matched with the array of the same dtype and number of
-    elements, if no other window and no other array has these.
+    A kernel may use another name for an array (`s_ref` for `scale`), and may get the array in another shape. A window
+    with the name of an array stands for this array. Any other window is matched with the array that has the same dtype
+    and number of elements, if no other window and no other array has this dtype and number.
     """
     trace, problem = evidence.trace, evidence.problem
     if trace is None or len(trace.pallas_calls) != 1:

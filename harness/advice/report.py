@@ -122,9 +122,9 @@ def advise(
 ) -> tuple[Hint, ...]:
     """Hints on what to try next, most promising first; `previous` attempts and `simulated` edits refine them.
 
-    A suite does not use them: it gets the first hint of each member, under the member's name, ordered by weight times
-    gain, then by weight. A suggestion that several members share appears once, with the observation of the member that
-    it would help most.
+    For a suite, they are not used. The hints of a suite are the first hint of each member, under the member's name,
+    ordered by weight times gain, then by weight. If several members have the same suggestion, it appears once, with the
+    observation of the member that it would help most.
     """
     if not evidence.members:
         return diagnose.hints(evidence, report, previous, simulated=simulated)

@@ -21,7 +21,7 @@ def float_inputs(evidence: Evidence) -> tuple[Window, ...]:
 def is_attention(evidence: Evidence) -> bool:
     """True if the blocks of the first and second input are known to be those of queries and keys."""
     windows = float_inputs(evidence)
-    # The shapes come from the candidate: odd ones must not break the judge.
+    # The shapes come from the candidate, so unusual shapes must not cause an error here.
     regular = all(len(w.block_shape) == len(w.array.shape) >= 2 and min(w.block_shape) > 0 for w in windows)
     return evidence.problem.operation == "attention" and len(windows) >= 3 and regular
 

@@ -1,4 +1,4 @@
-"""Names of source files that tell a package's kernel.py from the candidate's: a dump gives no folders."""
+"""Names of source files that distinguish a package's kernel.py from the candidate's, because dumps have no folders."""
 
 from dataclasses import replace
 from pathlib import PurePosixPath

@@ -12,8 +12,8 @@ from harness.judge.simulate.module import run_module
 from harness.records import Simulation
 from harness.records.whatif import Answer, Factors
 
-# One resource at a time: twice the throughput, no latency or no cost. The clock comes last: no change of a kernel has
-# the effect of a faster clock.
+# The scales that are tried by default, each for one resource: twice the throughput, no latency or no cost. The clock
+# comes last, because no change of a kernel has the effect of a faster clock.
 SWEEP = (
     Factors(mxu=2.0),
     Factors(bandwidth=2.0),
@@ -65,8 +65,9 @@ def answers(
     """The run on the real machine, and one answer for each scale, in the order of `scales`.
 
     A scale has no answer if its run, or the run on the real machine, has no latency. SWEEP scales the links, too, if
-    the program runs on several chips. The schedule stays the one that was compiled for the real chip, so an edit that
-    saves as much of a resource gains at most what the answer shows. `operands` are the contents of arguments by name.
+    the program runs on several chips. All runs use the schedule that was compiled for the real chip. So an edit that
+    reduces the use of a resource by the same factor gains at most as much as the answer shows. `operands` are the
+    contents of arguments by name.
     """
     real = run_module(dump, chip, deadline_seconds=deadline_seconds, operands=operands)
     if scales == SWEEP and real.chips > 1:

@@ -12,12 +12,12 @@ from harness.ledger.git import index, write
 from harness.ledger.journal import Recording
 from harness.ledger.paths import RECORD_NAME, Place
 
-# Each failed try means that somebody else committed at that very moment.
+# The most tries to move the branch. A try fails only if somebody else commits at that very moment.
 _RACES = 5
 
 
 def private_index(place: Place) -> Path:
-    """The path of this process's private index, which no git command of an earlier, killed process writes to."""
+    """The path of this process's private index. A git command that outlived a killed process has another path."""
     return place.state_directory / f"index.{os.getpid()}"
 
 
@@ -86,7 +86,7 @@ def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
 
 
 def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.TreeEntry], list[str]]:
-    """Tree entries of kernel.py, the attempts' files that HEAD lacks, and the notes; sentences on omitted files."""
+    """Tree entries: kernel.py, the attempts' files that HEAD lacks, the notes; and sentences on files left out."""
     changes = {
         path: git.TreeEntry(mode=recording.kernel_mode if path == place.kernel else "100644", blob=blob)
         for path, blob in blobs(place, recording.candidate_blob).items()

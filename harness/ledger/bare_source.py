@@ -8,7 +8,7 @@ _WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunction
 
 
 def bare(source: bytes) -> bytes | None:
-    """The code of `source`, a program that behaves the same; None unless `source` is Python in UTF-8."""
+    """`source` reduced to its code, which behaves in the same way; None unless `source` is Python in UTF-8."""
     try:
         # Python itself reads line ends like this, within strings too.
         text = source.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")

@@ -27,8 +27,9 @@ class Held:
 def read_all(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
     """The record and the kernel of each of `rows`, in their order, as git stores them.
 
-    They are read from the log or, if it lacks them, from experiments/ or attempts.jsonl in the working tree or at HEAD.
-    A kernel that neither log nor branch has is rebuilt from its diff, and used only if its hash is right.
+    They are read from the log. Attempts that the log lacks are read from experiments/ or attempts.jsonl, in the working
+    tree or at HEAD. A kernel that neither log nor branch has is rebuilt from its diff, and used only if its hash is
+    right.
     """
     held_by_identity = {identity(stored.row): stored for stored in _logged(place)}
     elsewhere = {row.number for row in rows if identity(row) not in held_by_identity}
@@ -58,7 +59,7 @@ def _logged(place: Place) -> Iterator[Held]:
     try:
         commits = history.log_commits(place)
     except RatchetError:
-        # The log is damaged: `rows` has reported it, and the files are still shown.
+        # The log is damaged. `history.rows` has reported this, and the attempts in files are still shown.
         return
     for start in range(0, len(commits), _BATCH):
         batch = commits[start : start + _BATCH]
@@ -74,7 +75,7 @@ def _logged(place: Place) -> Iterator[Held]:
 
 
 def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
-    """The attempts with these numbers in files; those of the working tree come last and so replace the others."""
+    """The attempts with these numbers in files; files of the working tree come last and so replace files at HEAD."""
     files, _ = history.packed_files(place)
     for record in (record for file in reversed(files) for record in file.records if record.number in numbers):
         try:

@@ -23,9 +23,9 @@ class TitleHolder:
 def holder(place: Place) -> TitleHolder | None:
     """The champion on this branch, or None if no accept holds a title.
 
-    It is the newest accept in HEAD's history that no undo or revoke took the title from. If several merged branches
-    have such an accept, the one with HEAD's kernel.py counts. If the history lacks the accepts (a shallow clone, a
-    squashed branch), the accepted attempts in files at HEAD are used.
+    The champion is the newest accept in HEAD's history that did not lose the title in an undo or revoke. If several
+    merged branches have such an accept, the accept with HEAD's kernel.py counts. If the history lacks the accepts (a
+    shallow clone, a squashed branch), the accepted attempts in files at HEAD are used.
     """
     candidates, undone = _candidates(place)
     head_blob, *blobs = git.blob_ids(
@@ -53,7 +53,8 @@ def before(place: Place, number: int) -> Attempt | None:
 def all_before(place: Place, number: int) -> Iterator[Attempt]:
     """Every accepted attempt before `number` that still counts, the newest first.
 
-    They come from HEAD's history; accepts that it lacks (a shallow clone, a squashed branch) come from files at HEAD.
+    They come from HEAD's history. Accepts that the history lacks (a shallow clone, a squashed branch) come from files
+    at HEAD.
     """
     candidates, undone = _candidates(place)
     oldest = number

@@ -5,14 +5,14 @@ records/report.py). Then raise SCHEMA in records/stored.py, and add a line to th
 
 Schema history
 1   An attempt is `{"schema", "row", "attempt"}`; `row` is one line and comes before the attempt, so that a table
-    needs only the head of a file. The attempt is indented in older files and one line in newer ones. A row alone is
-    one line, `{"schema", ...its fields}`. JSON has no word for a float that is not finite: it is written as
-    `{"float": "nan"}`, `{"float": "inf"}` or `{"float": "-inf"}`.
+    needs only the head of a file. The attempt is indented in older files and one line in newer files. A row alone is
+    one line, `{"schema", ...its fields}`. JSON has no word for a float that is not finite, so such a float is written
+    as `{"float": "nan"}`, `{"float": "inf"}` or `{"float": "-inf"}`.
 2   An attempt may be of kind `revoke` and have a `revocation`; a row may have `revokes` and `holder`, a simulation
-    `offences`, a verdict `resimulated`. Fields that schema 1 lacks have defaults: its documents are read as they are.
+    `offences`, a verdict `resimulated`. These fields have defaults, so documents of schema 1 can still be read.
 3   Plainer names: `breakdown` was `anatomy`, `paired` was `duel`, `paired_seconds` was `duel_seconds`, the mode
     `reduced` was `twin`. Older documents are read under the new names; their bytes stay as they were recorded.
-4   Evidence may say that a candidate was not fully checked (`unchecked`), which an older reader would miss.
+4   Evidence may say that a candidate was not fully checked (`unchecked`). A reader of older schemas would ignore this.
 5   A sweep may name the champion and its time.
 6   A simulation may have `runs`, whose mean is its latency; an array may have `low` and `high`.
 7   A trace names the packages that the candidate imports and their files (`imported`, `sources`). The text of a
@@ -50,7 +50,7 @@ from harness.errors import RatchetError
 from harness.records import Attempt, Row
 from harness.records.stored import SCHEMA
 
-# Field names before schema 3, with the present names. No old name has been used again since.
+# Field names before schema 3, with the present names. No later field may have one of the old names.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}
 _PLAIN_NAMES = 3
@@ -69,8 +69,8 @@ class RecordError(RatchetError):
 def encode_attempt(attempt: Attempt, row: Row | None = None) -> bytes:
     """One attempt as UTF-8 JSON, with fields in the order of the records, in the layout of `laid_out`.
 
-    `row` is the attempt's row in the table. It is stored with the attempt so that a table made from files needs neither
-    the judge nor the whole files.
+    `row` is the attempt's row in the table. It is stored with the attempt, so that a table can be made from the heads
+    of files, without the judge.
     """
     row_text = "null" if row is None else _text(_row_built(row))
     return laid_out(SCHEMA, row_text, compact(_built(attempt)))
@@ -168,11 +168,11 @@ def decode_row(line: str, where: str) -> Row:
 
 
 def identity(row: Row) -> bytes:
-    """A value to compare rows by, without their place: equal if `encode_row` writes the same line for both."""
+    """A value by which rows are compared, without their place in git: equal if `encode_row` writes equal lines."""
     try:
         return msgspec.msgpack.encode(_without_place(row))
     except UnicodeEncodeError:
-        # A message that is not UTF-8.
+        # msgspec cannot encode a message that is not UTF-8.
         return encode_row(row).encode()
 
 

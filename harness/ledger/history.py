@@ -19,7 +19,8 @@ _DIGITS = 18
 class Accepted:
     """A branch commit that accepted an attempt of this contest, or that moved the title.
 
-    `undoes` is the attempt that an undo took back; `revokes` are the attempts that lost the title in a revoke.
+    If the commit is an undo, `undoes` is the attempt that was taken back. If it is a revoke, `revokes` are the attempts
+    that lost the title.
     """
 
     number: int
@@ -47,7 +48,7 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
     try:
         logged, skipped = log_rows(place, limit)
     except RatchetError as error:
-        # An object of the log is damaged or gone: the attempts in experiments/ are shown all the same.
+        # An object of the log is damaged or missing. The attempts in experiments/ are shown nevertheless.
         logged, skipped = [], [f"skipped: the log {place.log_ref}: {error}; `fsck` says what to do"]
     seen = {identity(row) for row in logged}
     filed, complaints = file_rows(place, limit)
@@ -60,7 +61,8 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
     for row in chosen:
         key = (row.number, row.kernel_sha256[: messages.KERNEL_DIGITS])
         if _has_branch_commit(row):
-            # An attempt without a log commit comes from a file: a shallow or squashed branch may have had its accept.
+            # An attempt without a log commit comes from a file. It is unknown if it is on the branch, because a shallow
+            # clone or a squashed branch may lack its accept.
             on_branch = True if key in commits else False if row.commit else None
             row = replace(row, commit=commits.get(key, row.commit), is_on_branch=on_branch)
         located.append(row)

@@ -57,7 +57,7 @@ class Ledger:
         return Candidate.in_folder(self.place.kernel_path.parent)
 
     def champion_commit(self) -> str | None:
-        """The branch commit that made the champion, or None if the history does not say (shallow, squashed)."""
+        """The branch commit that accepted the champion; None if the history lacks it (a shallow or squashed branch)."""
         holder = champions.holder(self.place)
         return holder.commit if holder else None
 
@@ -156,7 +156,8 @@ class Ledger:
     def keep_notes(self, notes: Sequence[Note]) -> None:
         """Adds notes to experiments/notes.jsonl; `log_notes` puts them into the log as well.
 
-        After a kill between the two calls, the notes are in the file, where the next `log_notes` finds them.
+        If the process is killed between the two calls, the notes are in the file, where the next `log_notes` finds
+        them.
         """
         self._require_lock()
         note_files.keep(self.place, notes)

@@ -1,8 +1,8 @@
 """One attempt at a time per repository: a lock that the operating system frees when its holder dies.
 
-`flock` works between processes of one machine. On a network file system it works only if the
-server passes locks on (NFSv4 usually does, NFSv3 and some cluster file systems do not).
-Elsewhere, two machines that work in one shared checkout at the same moment are not protected.
+`flock` works between processes of one machine. On a network file system, it works between machines only if the server
+passes locks on (NFSv4 usually does, NFSv3 and some cluster file systems do not). Without this, two machines that work
+in one shared checkout at the same time are not protected from each other.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from harness.files import refusals_in_words
 def hold(path: Path, purpose: str) -> Iterator[None]:
     """Holds the lock at `path` for the body of the `with`; the file names the holder and the purpose.
 
-    Raises RatchetError `busy` at once, naming the holder, if another process has it; `read-only`
-    or `no-space` where the file cannot be made. The file stays, unlocked: removing it would let
-    two processes lock two files of one name.
+    Raises RatchetError `busy` at once, naming the holder, if another process has the lock, and `read-only` or
+    `no-space` if the file cannot be made. The unlocked file stays, because if it were removed, two processes could lock
+    two different files of the same name.
     """
     with refusals_in_words(f"taking the lock {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)

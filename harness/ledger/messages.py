@@ -8,7 +8,8 @@ SUBJECT_LENGTH = 72
 _ROW = "Ratchet-Row: "
 ATTEMPT, CONTEST, KERNEL, UNDOES = "Ratchet-Attempt", "Ratchet-Contest", "Ratchet-Kernel", "Ratchet-Undoes"
 REVOKES, HOLDER = "Ratchet-Revokes", "Ratchet-Holder"
-# Enough of a SHA-256 to tell two kernels apart, short enough for a line that people read.
+# The number of hexadecimal digits of a SHA-256 that identify a kernel: enough to tell kernels apart, but short enough
+# for a line that people read.
 KERNEL_DIGITS = 16
 
 

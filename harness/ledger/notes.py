@@ -1,7 +1,7 @@
 """Notes in the ledger: lines of experiments/notes.jsonl or attempts.jsonl, and commits of the log that carry them.
 
-A note in any of these places is enough: readers take the union. Lines are only added, never changed; git merges the
-files of two clones by taking the lines of both, as experiments/.gitattributes says.
+Readers take the union of these places, so it is enough that a note is in one of them. Lines are only added, never
+changed. Git merges the files of two clones by taking the lines of both, as experiments/.gitattributes states.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from harness.records.stored import SCHEMA
 FILE_NAME = "notes.jsonl"
 ATTRIBUTES_NAME = ".gitattributes"
 FILES = (FILE_NAME, ATTRIBUTES_NAME)
-# A checkout with Windows line endings would turn each line into a different one.
+# `eol=lf` is needed, because with Windows line endings a line would differ from the same line in another clone.
 ATTRIBUTES = f"{FILE_NAME} merge=union text eol=lf\n"
 # A log commit of notes has this trailer and no row.
 TRAILER = "Ratchet-Notes"
@@ -75,7 +75,7 @@ def decode(line: str, where: str) -> Note:
 
 
 def encode(note: Note) -> str:
-    """A note as one line of JSON, without a newline; fields that say nothing (None, empty, 0 checks) are left out."""
+    """A note as one line of JSON, without a newline. Fields without content (None, empty, 0 checks) are left out."""
     fields = {name: value for name, value in msgspec.to_builtins(note).items() if not _is_default(name, value)}
     return msgspec.json.encode({"schema": SCHEMA, "note": fields}).decode()
 
@@ -106,7 +106,7 @@ def keep(place: Place, notes: Sequence[Note]) -> None:
 def log_pending(place: Place) -> None:
     """Puts the notes of experiments/notes.jsonl and attempts.jsonl that the log lacks into the log, in one commit.
 
-    Nothing is committed if the log has them all, or if the clone has no log: its next attempt begins one. Raises
+    Nothing is committed if the log has all of them, or if the clone has no log (its next attempt begins one). Raises
     RatchetError `ref-moved`.
     """
     for _ in range(_RACES):
@@ -195,7 +195,7 @@ def _logged(place: Place) -> Iterator[tuple[str, list[str]]]:
         commits = tuple(commit for commit in commits if is_notes(commit.message))
         blobs = git.read_blobs(place.repository, [f"{commit.id}:{FILE_NAME}" for commit in commits])
     except (RatchetError, ValueError):
-        # A damaged log: `history.rows` says so, and the files are read all the same.
+        # The log is damaged. `history.rows` reports this, and the files are read nevertheless.
         return
     for commit, data in zip(commits, blobs, strict=True):
         yield f"{FILE_NAME} in log commit {commit.id[:12]}", _split(data or b"")

@@ -22,11 +22,15 @@ _ATTRIBUTES = f"{PACKED_NAME} merge=union\n"
 def pack(place: Place) -> Packing:
     """Moves every attempt's file and note of experiments/ into attempts.jsonl.
 
-    Effects: changes files in the working tree alone. The contest's .gitattributes gets a line, unless git already knows
-    how to merge attempts.jsonl. The new attempts.jsonl is written first, whole or not at all; then the files that it
-    holds are removed. After a kill in between, the next call removes the files. Lines are only appended, so a line
-    that cannot be read stays. A file without a readable attempt stays, too. Raises RatchetError if attempts.jsonl is
-    from a newer version, or cannot be read or written.
+    Changes only files in the working tree:
+
+    - The contest's .gitattributes gets a line, unless git already knows how to merge attempts.jsonl.
+    - The new attempts.jsonl is written first, whole or not at all. Lines are only appended, so a line that cannot be
+      read stays.
+    - Then the files whose attempts it contains are removed. If the process is killed in between, the next call removes
+      them. A file without a readable attempt stays.
+
+    Raises RatchetError if attempts.jsonl is from a newer version, or cannot be read or written.
     """
     path = place.packed_path
     if path.is_symlink():

@@ -59,9 +59,12 @@ def finish(place: Place, begun: Journal) -> Recorded:
     """Does the remaining steps of a journalled recording, in order, and clears the journal.
 
     Raises RatchetError
-    - `ref-moved` if the log has moved on without this attempt: nothing is recorded, kernel.py is as the user left it;
-    - `branch-moved` if the attempt is in the log but cannot go on the branch: kernel.py stays the candidate's.
-    Both clear the journal. After any other error the journal stays, and the next call goes on.
+    - `ref-moved` if the log has moved on without this attempt. Nothing is recorded, and kernel.py is as the user left
+      it.
+    - `branch-moved` if the attempt is in the log but cannot be committed on the branch. kernel.py stays the
+      candidate's.
+
+    Both errors clear the journal. After any other error the journal stays, and the next call continues.
     """
     recording = begun.recording
     assert recording is not None
@@ -88,7 +91,7 @@ def _log_commit(place: Place, attempt: Attempt, row: Row, blobs: Mapping[str, st
     entries = {name: git.TreeEntry(blob=blob) for name, blob in {**blobs, RECORD_NAME: record}.items()}
     tree = write.write_tree(place.repository, None, entries, accepting.private_index(place))
     judged = git.commit_of(place.repository, attempt.judged_against)
-    # The first commit has no parent at all: first parents then lead through the log and never into the branch.
+    # The first commit has no parents, so that first parents lead through the log and never into the branch.
     parents = () if before is None else (before,) if judged is None else (before, judged)
     return write.write_commit(place.repository, tree, parents, messages.log_message(row))
 
@@ -102,8 +105,7 @@ def _first_log_commit(place: Place) -> str | None:
     try:
         candidate = history.candidate(place, last.number)
     except RatchetError:
-        # A log without this kernel.py is better than no log; for such an attempt, `history.candidate` says what is
-        # missing.
+        # A log without this kernel.py is better than no log. `history.candidate` reports that the kernel.py is missing.
         return _log_commit(place, last, rows[0], {}, None)
     blob = write.write_blob(place.repository, candidate.text, place.kernel)
     return _log_commit(place, last, rows[0], {KERNEL_NAME: blob}, None)

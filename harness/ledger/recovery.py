@@ -15,10 +15,13 @@ from harness.ledger.paths import Place
 def recover(place: Place, *, is_own_attempt: bool) -> tuple[str, ...]:
     """Finishes or undoes an unfinished attempt, and returns sentences about it; () if there was nothing to do.
 
-    A decided attempt is finished. An attempt that was still being judged is undone: kernel.py gets its old text back if
-    it still has a text that the ratchet wrote. If this process began the attempt (`is_own_attempt`), an undo returns no
-    sentence, because the process itself reports why it gave up. Requires the ledger's lock. Raises RatchetError if the
-    attempt cannot be finished yet (no space, no signing key): the journal then stays.
+    - A decided attempt is finished.
+    - An attempt that was still being judged is undone: kernel.py gets its old text back if its present text was written
+      by the ratchet. If this process began the attempt (`is_own_attempt`), an undo returns no sentence, because the
+      process itself reports why it gave up.
+
+    Requires the ledger's lock. Raises RatchetError if the attempt cannot be finished yet (no space, no signing key). In
+    this case the journal stays.
     """
     for leftover in leftovers(place):
         with contextlib.suppress(OSError):
@@ -32,7 +35,7 @@ def recover(place: Place, *, is_own_attempt: bool) -> tuple[str, ...]:
     if begun.written_sha256 and begun.original is not None:
         expected = (Candidate(text=begun.original).sha256, *begun.written_sha256)
         if recording.sha256_here(place) not in expected:
-            # As a blob, the original kernel.py survives the edit.
+            # The original kernel.py is stored as a blob, so that it is not lost.
             kept = write.write_blob(place.repository, begun.original)
     restored = recording.undo(place, begun)
     what = f"{begun.purpose}, begun {begun.begun}, did not end"
@@ -43,7 +46,7 @@ def recover(place: Place, *, is_own_attempt: bool) -> tuple[str, ...]:
         )
     if is_own_attempt:
         return ()
-    return (f"{what}: " + ("kernel.py is again what it was before" if restored else "kernel.py is untouched"),)
+    return (f"{what}: " + ("kernel.py has its earlier text again" if restored else "kernel.py was not changed"),)
 
 
 def _finish(place: Place, begun: Journal, decided: Recording) -> tuple[str, ...]:

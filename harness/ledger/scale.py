@@ -13,10 +13,10 @@ _FIGURES = ("score", "seconds", "util", "regime", "gap_fraction")
 def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -> Scale | None:
     """The newest timing key under which the champion's kernel has a time from the champion's source and chip.
 
-    Notes count as newer than rows, if they were taken after the champion's last row; the note that was taken last is
-    the newest.
+    A note that was taken after the champion's last row is newer than all rows. Of several notes, the note that was
+    taken last is the newest.
 
-    None if no attempt was accepted. If the rows lack the champion, the newest accepted attempt stands in for it.
+    None if no attempt was accepted. If the champion is not among the rows, the newest accepted attempt is used instead.
     """
     titles = [row for row in rows if row.is_title]
     title = next((row for row in titles if row.number == champion), titles[-1] if titles else None)
@@ -87,7 +87,7 @@ def _scaled(
         return ScaledRow(row=row, then=row)
     scaled = replace(row, key_digest=scale.key_digest, key=scale.key)
     if row.outcome == "failed":
-        # If a failed kernel has a time, it is not a time for this problem.
+        # The time of a kernel that failed does not count as a time for this problem.
         return ScaledRow(row=scaled, then=row)
     timed = times.get(row.kernel_sha256)
     if timed is None:

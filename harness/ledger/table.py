@@ -14,8 +14,8 @@ from harness.records.titles import Title, is_check, taken_back, titles
 
 Line = ScaledRow | Recheck | Losses | Note
 Changed = Literal["judge", "compiler", "machine"]
-# The part that each field of a key belongs to. Source and chip are missing here, because a change of either ends a run
-# of checks.
+# The cause of checking a champion again, by the field of the key that changed. Source and chip are missing here,
+# because a change of either of them ends a run of checks.
 _PARTS: dict[str, Changed] = {
     "judge": "judge",
     "timing": "judge",
@@ -54,7 +54,7 @@ class ScaledTable:
 
     @property
     def drawn(self) -> tuple[ScaledRow, ...]:
-        """The rows for charts: on the scale, or as recorded if at most one of several accepts has a time on it."""
+        """The rows for charts: on the scale, or as recorded if of several accepts at most one has a time on it."""
         if self.scale is None or self.scale.timed > 1 or self.scale.accepted == 1:
             return self.rows
         return self.recorded
@@ -196,7 +196,7 @@ def bests(table: ScaledTable) -> tuple[int, ...]:
 
 def _is_wanted(line: Line, wanted: Filter, best: Container[int]) -> bool:
     if isinstance(line, Recheck):
-        # No attempt in the line brought a change that could be accepted.
+        # None of the attempts in the line brought a change that could be accepted.
         parts: tuple[Line, ...] = (*line.rows, *line.notes)
         return not wanted.is_accepted and any(_is_wanted(part, wanted, best) for part in parts)
     if isinstance(line, Losses):

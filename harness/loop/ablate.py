@@ -65,8 +65,8 @@ class _Work:
     def skip_rewordings(self) -> tuple[Pieces, tuple[int, ...]]:
         """The changes without the rewordings at their end, and the attempts that made these rewordings.
 
-        A rewording changes the text but not the traced program. Changes are taken out of the text before these
-        rewordings. After a rewording of its lines, a change could not be taken out alone.
+        A rewording changes the text but not the traced program. Changes are taken out of the text from before these
+        rewordings, because a change whose lines were reworded later could not be taken out alone.
         """
         gone: list[int] = []
         while (last := self._pieces.last_for_itself) is not None:
@@ -113,7 +113,7 @@ class _Work:
         return replace(row, own_seconds=self._own_seconds(row, others))
 
     def _relying_on(self, piece: Piece, others: tuple[Piece, ...]) -> tuple[Piece, ...]:
-        """The changes to remove with `piece` and `others` so that the remaining text passes; () if none suffice."""
+        """The changes to remove with `piece` and `others` so that the rest passes; () if there are none."""
         rest = [other for other in self._pieces.relying(piece) if other not in others]
         return companions(piece, rest, lambda pieces: self._is_right((*pieces, *others))) or ()
 
@@ -124,7 +124,7 @@ class _Work:
         return None if without_others is None else row.without_seconds - without_others
 
     def whole(self) -> tuple[float | None, str]:
-        """The time if all requested changes are taken out at once, and the reason if it is None.
+        """The time in seconds without all requested changes, and "", or None and the reason why there is no time.
 
         If whole attempts are requested, this is the baseline's time.
         """

@@ -43,8 +43,8 @@ def attack(
 ) -> Attack:
     """The result of a search of `minutes` for the input on which `candidate` has its largest error.
 
-    `member` is the contest's problem, or a member of its suite. `tell` is called with each input that is worse than all
-    before it. With `first`, the search ends at the first wrong result. Writes the worst input to
+    `member` is the contest's problem, or a member of its suite. `tell` is called with each input that has a larger
+    error than all inputs before it. With `first`, the search ends at the first wrong result. Writes the worst input to
     `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and the errors of `attack_search.search`.
     """
     seed = secrets.randbits(31) if seed is None else seed

@@ -143,10 +143,10 @@ class AttackedKernel:
 def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) -> tuple[int, WorstInput | None]:
     """The number of inputs tried within `seconds`, and the input with the largest error (None if none was tried).
 
-    `tell` is called with the number and the result of each input that is worse than all before it. Equal
-    seeds give the same sequence of inputs. The search ends when the time is over or, with `first`, at the first input
-    on which the kernel is wrong. Raises RatchetError `no-space` if the problem has no space of inputs, and with the
-    failure's kind if the kernel cannot be traced or run.
+    `tell` is called with the number and the result of each input that has a larger error than all inputs before it.
+    Equal seeds give the same sequence of inputs. The search ends when the time is over or, with `first`, at the first
+    input on which the kernel is wrong. Raises RatchetError `no-space` if the problem has no space of inputs, and a
+    RatchetError of the failure's kind if the kernel cannot be traced or run.
     """
     began = time.monotonic()
     inputs: list[WorstInput] = []
@@ -208,7 +208,7 @@ def _tries(
             yield shape, space.draw_recipe(random), drawn
         else:
             parent = best[int(random.integers(len(best)))]
-            # With the parent's seed, everything that the change does not touch stays the same.
+            # With the parent's seed, the parts of the arrays that do not depend on the change stay the same.
             yield shape, space.mutate_recipe(parent.family, random), parent.seed if random.random() < 0.5 else drawn
 
 

@@ -42,10 +42,12 @@ class AttemptResult:
 def attempt(bench: Bench, hypothesis: str, options: Options, say: Say) -> AttemptResult:
     """Runs one attempt with the working tree's kernel.py and records it, whatever its outcome.
 
-    If kernel.py is the champion's, it is judged again, which is no attempt. Effects of a recorded attempt: one commit
-    on the log ref; after an accept, also one commit on the branch; after any other outcome, kernel.py becomes the
-    champion's again. Raises RatchetError before anything is recorded if the repository, the judge or the command is not
-    fit for an attempt; files are then as they were.
+    If kernel.py is the champion's, it is judged again, which does not count as an attempt.
+
+    A recorded attempt makes one commit on the log ref. After an accept, it also makes one commit on the branch. After
+    any other outcome, it restores the champion's kernel.py.
+
+    Raises RatchetError, and changes no file, if the repository, the judge or the command is not fit for an attempt.
     """
     ledger = Ledger.open(bench.contest.directory)
     if bench.policy.is_confined:
@@ -89,7 +91,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
                 judged = _judge_and_record(its_run, watch, title, hypothesis, original, candidate)
     except BaseException as error:
         say_all(run.put_right(watch).sentences if watch else (), say)
-        # Also after Ctrl-C: an undecided attempt is undone, a decided one is finished.
+        # This runs after Ctrl-C too: an undecided attempt is undone, a decided attempt is finished.
         say_all(ledger.recover(), say)
         champion, defender = (title.champion, title.candidate) if title else (None, None)
         if isinstance(error, RatchetError) and error.kind in refusals.KINDS and champion and defender:
@@ -124,8 +126,8 @@ def refuse_no_python(candidate: Candidate) -> None:
 class _Title:
     """The champion, its kernel, and how the attempt's kernel relates to them.
 
-    `is_held_here`: the attempt's kernel is the champion's, so the champion is judged again. `is_contested`: the attempt
-    must beat the champion.
+    - `is_held_here`: the attempt's kernel is the champion's, so the champion is judged again.
+    - `is_contested`: the attempt must beat the champion.
     """
 
     champion: Attempt | None
@@ -245,7 +247,8 @@ def _record(run: Run, judging: Judging, result: AttemptResult) -> AttemptResult:
     attempt, row = result.attempt, reporting.row(result.attempt, result.report, run.digest)
     is_accepted = attempt.verdict.outcome == "accept"
     root = run.ledger.place.root
-    # Empty if the harness lies in another repository.
+    # If one of these files changed on the branch meanwhile, the accept is not committed. Files of a harness in another
+    # repository are left out.
     guarded = tuple(
         file.relative_to(root).as_posix() for file in run.contest.judge_files() if file.is_relative_to(root)
     )

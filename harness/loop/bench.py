@@ -63,8 +63,8 @@ def policy_here() -> Policy:
 class Bench:
     """Judges candidates of `contest`, all in the same way; `progress` is called with each stage.
 
-    The fields from `policy` to `draws` are those of `Request`. With `reuses`, a program that was already compiled and
-    simulated under the same key is neither compiled nor simulated again.
+    The fields from `policy` to `draws` have the meaning that they have in `Request`. With `reuses`, a program that was
+    already compiled and simulated under the same key is neither compiled nor simulated again.
     """
 
     contest: Contest
@@ -102,7 +102,7 @@ class Bench:
         after_trace: Callable[[Trace], None] = any_trace,
         is_slower: Callable[[Evidence], bool] | None = None,
     ) -> Evidence:
-        """The evidence about `candidate` from a new judgement; `after_trace` and `is_slower` as for `Listener`.
+        """The evidence about `candidate` from a new judgement. `Listener` describes `after_trace` and `is_slower`.
 
         Files go to `profile_data/<work>`, and nothing in `profile_data` is pruned meanwhile. Progress shows `name`.
         Raises RatchetError `bad-problem` if prepare.py's own problem breaks a rule, and the errors of
@@ -210,8 +210,9 @@ def evidence_here(bench: Bench) -> Evidence:
 def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
     """The evidence about the present kernel.py, from the last judgement or from an attempt.
 
-    None if neither has this text under the present key, or if a package that the kernel imports may have changed. With
-    `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence with cycles by line.
+    None if neither of them judged this text under the present key, or if a package that the kernel imports may have
+    changed. With `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence with cycles
+    by line.
     """
     evidence = _kept_judgement(contest, checked=checked, with_lines=with_lines)
     evidence = evidence or _attempted_evidence(contest, checked=checked)
@@ -246,7 +247,7 @@ def _kept_judgement(contest: Contest, *, checked: bool, with_lines: bool) -> Evi
         return None
     if (checked and not judgement.is_checked) or (with_lines and not judgement.has_lines):
         return None
-    # The key of simulated times is compared even for measured ones: it does not depend on the machine.
+    # The key of simulated times is compared for measured times too, because it does not depend on the machine.
     is_same_key = judgement.key.counts_for(contest.key("simulated"))
     is_same_text = judgement.kernel_sha256 == contest.candidate().sha256
     return judgement.evidence if is_same_text and is_same_key else None
@@ -284,7 +285,7 @@ class Texts:
         checked: bool = True,
         is_slower: Callable[[Evidence], bool] | None = None,
     ) -> Evidence:
-        """The evidence about one candidate, called `name`; `checked` and `is_slower` as for `Bench`."""
+        """The evidence about one candidate, called `name` in progress. `Bench` describes `checked` and `is_slower`."""
         evidence = self._judged.get((candidate, checked))
         if evidence is None:
             bench = replace(self._bench, checked=checked)

@@ -1,6 +1,7 @@
 """Bisects a history for the change that made a contest's kernel slower, spill more, or fail.
 
-Every kernel is judged by the present judge and prepare.py, unless an attempt recorded the answer under the same key.
+Every kernel is judged by the present judge and prepare.py, unless an attempt under the same key has recorded the
+metric.
 """
 
 from bisect import bisect_left
@@ -120,7 +121,10 @@ def _distinct(steps: Sequence[Version]) -> tuple[Version, ...]:
 
 
 class Records:
-    """Evidence that attempts recorded under the contest's present key; `used` names the versions that it answered."""
+    """Evidence that attempts recorded under the contest's present key.
+
+    `used` has the names of the versions for which recorded evidence was used.
+    """
 
     def __init__(self, ledger: Ledger, contest: Contest) -> None:
         key = contest.key("simulated")
@@ -198,7 +202,7 @@ class _Search:
     def ends(self) -> tuple[int, int]:
         """The index of the last good text, and of the next bad text after it.
 
-        A bad text before a good one was taken back, so it cannot be the cause.
+        A bad text that comes before a good text cannot be the cause, because its change was taken back.
         """
         judged = [
             (at, self.judged[step.candidate].is_bad)

@@ -33,7 +33,7 @@ def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint
 
 
 def _constants(edit: Edit, evidence: Evidence, candidate: Candidate) -> tuple[str, ...]:
-    """The constant that the BlockSpec names; otherwise all constants with the block's size that may set it."""
+    """The constant that the BlockSpec names; if it names none, all constants with the block's size that may set it."""
     sized = tuple(name for name, value in candidate.constants if _is_size(value, edit.size))
     specs = next(filter(None, _input_specs(evidence, candidate)), [])
     place = next((place for place, window in enumerate(_inputs(evidence)) if window.name == edit.window), None)

@@ -24,9 +24,9 @@ def check(
 ) -> tuple[CheckedChampion, ...]:
     """The result for each contest of `folders` (name and path): its champion checked, its attempts timed by `rescale`.
 
-    If notes say that a champion passes under the present timing and checks keys, it is checked only with `again`.
-    `everything` is passed to `rescale`. Effects: notes in each contest's experiments/, and commits on existing logs;
-    no commit on the branch. A contest that fails does not stop the others.
+    A champion that passes under the present timing and checks keys, according to notes, is checked only with `again`.
+    `everything` is passed to `rescale`. Writes notes to each contest's experiments/, and commits them on existing logs;
+    makes no commit on the branch. An error in one contest does not stop the others.
     """
     results = []
     for name, folder in folders:
@@ -84,7 +84,7 @@ def _check_contest(
 
 
 def _earlier_note(ledger: Ledger, contest: Contest, champion: Attempt) -> Note | None:
-    """The newest note that says the champion passes under the present keys; None without it, or after a failure."""
+    """The newest note that the champion passes under the present keys; None if there is none, or a newer failure."""
     key, notes = contest.key("simulated"), note_files.read(ledger.place)[0]
     if not outcome_of_checks(notes, champion.number, champion.kernel_sha256, key):
         return None

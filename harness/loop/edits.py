@@ -51,11 +51,11 @@ def simulate(
     policy: Policy,
     progress: Callable[[str, str, float], None],
 ) -> tuple[SimulatedEdits, ...]:
-    """Changes of one constant that may make one of `edits`, simulated; times are relative to `base`.
+    """The simulated results of changing one constant so that one of `edits` may be made; times relative to `base`.
 
     The fastest comes first; () if `base` was not simulated. A constant of `candidate` is tried if its value is the
-    size of an edit's block; the traced program then shows which blocks it changes. Correctness is not checked, and
-    nothing is recorded; the results are kept for `kept_edits`.
+    size of an edit's block; the traced program then shows which blocks the constant changes. Correctness is not
+    checked, and nothing is recorded. The results are kept for `kept_edits`.
     """
     if installed.is_unchanged(base) and (kept := kept_edits(contest, candidate, edits)) is not None:
         return kept

@@ -109,7 +109,7 @@ def is_not_installed(failure: Failure) -> bool:
 
 
 def is_of_every_way(failure: Failure) -> bool:
-    """True if every other way of calling the function would fail like this."""
+    """True if every other way of calling the function would fail in the same way."""
     return failure.kind in (*BEFORE_THE_CALL, "known-jax-bug") or jax_names.lacks(failure.message)
 
 
@@ -119,7 +119,7 @@ def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
     The first of several outputs is taken, axes of one element are added or removed, or the dtype is converted.
     """
     before, _, output = variant.candidate.files[KERNEL].decode().rstrip().rpartition("\n    return ")
-    # Our own wrappers return other expressions, which are left as they are.
+    # The ratchet's own wrappers return other expressions, which are left as they are.
     change = _change_of_output(failure) if output.startswith(("call(", "jax.vmap(")) else None
     # A conversion that did not help is not repeated.
     if change is None or output.endswith(change[0]):
@@ -163,7 +163,7 @@ def other_jax_pinned(wanted: ExistingFunction) -> str:
 
 
 def _of_wrapper(source: bytes, statement: Statement) -> Variant:
-    """One of our wrappers; constants named like a parameter of the problem are set to the parameter's value."""
+    """One of the ratchet's wrappers; constants named like a parameter of the problem have the parameter's value."""
     left = dict(Candidate(text=source).tunable)
     for name, value in statement.parameters:
         if name.upper() in left:
@@ -179,7 +179,8 @@ def _of_wrapper(source: bytes, statement: Statement) -> Variant:
 def _takes_by_name(wanted: ExistingFunction, names: tuple[str, ...]) -> bool:
     """True if the arrays must be passed by name.
 
-    They must if each array has a parameter of its name, and these are not the first parameters in the same order.
+    This is the case if each array has a parameter of its name, but these parameters are not the first, or are in
+    another order.
     """
     if wanted.node is None:
         return False

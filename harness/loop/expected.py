@@ -13,7 +13,7 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.ledger import Ledger, history
 
-# Enough for a median that one busy moment does not move.
+# The number of attempts behind each median: enough that one busy moment of the machine does not change it.
 _ATTEMPTS = 5
 # The stages of a screened setting, one after the other.
 SCREENED = ("trace", "compile", "simulate")
@@ -40,7 +40,7 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
     starts: list[float] = []
     totals: list[float] = []
     by_stage: dict[str, list[float]] = {}
-    # Only an estimate depends on the ledger here: the attempt itself reports a ledger that cannot be read.
+    # An unreadable ledger only costs the estimate. The attempt itself will report the error.
     with suppress(RatchetError):
         ledger = Ledger.open(contest.directory)
         rows, _ = history.rows(ledger.place, 4 * _ATTEMPTS)
@@ -94,7 +94,7 @@ def keep_screening(contest: Contest, seconds: float, settings: int, jobs: int) -
     """Keeps the mean time of a setting, for the next estimate: `settings` took `seconds`, `jobs` at a time."""
     if settings:
         kept = {"seconds_per_setting": seconds / math.ceil(settings / jobs), "jobs": jobs, "chip": contest.chip.name}
-        # Only an estimate needs this file: the search goes on without it.
+        # Only an estimate needs this file, so the search continues if it cannot be written.
         with suppress(RatchetError):
             files.write_atomically(_kept_path(contest), json.dumps(kept).encode())
 

@@ -26,9 +26,9 @@ _MOST_IMPORTS = 8
 class ExistingFunction:
     """A function of an installed package or of a file; `path` is its file, `node` is None if it is not a plain `def`.
 
-    `home` is the name of the module at `path`, from which `module` may import the function. For a file, `helpers` has
-    the bytes of that file and of the neighbouring files that it imports, by their new names beside kernel.py; for a
-    package it is empty.
+    `home` is the name of the module at `path`. It may differ from `module`, which may only import the function. For a
+    file, `helpers` has the bytes of this file and of the neighbouring files that it imports, by their new names beside
+    kernel.py; for a package, `helpers` is empty.
     """
 
     module: str

@@ -11,7 +11,8 @@ from harness.records import TITLE_MOVES, Attempt, Calibration, Gain, Row
 
 # A guess of the right kind (a loop halved, a re-read saved) is seldom off by more than a factor of two.
 _FACTOR = 2.0
-# Two attempts may agree by luck; with three, one outlier can no longer move the median at will.
+# The fewest attempts for a median: two attempts may agree by luck, and one outlier among three cannot determine the
+# median.
 FEWEST = 3
 
 
@@ -25,7 +26,7 @@ def gain(table: ScaledTable) -> Gain | None:
     titles = [row for row in on_scale if row.is_accepted]
     first = next((row for row in titles if row.row.seconds is not None), None)
     if first and champion and _is_same(first.row, champion.row):
-        # Attempts that only checked the champion again are no gain.
+        # Attempts that only checked the champion again made no gain.
         first, titles = champion, [champion, *titles] if first is titles[0] else titles
     seconds = champion.row.seconds if champion else None
     bound_by, share = _bound(table.champion, seconds) if table.champion and seconds else (None, None)

@@ -1,7 +1,7 @@
 """Judges the effect of a change's commits on the contests of a repository; nothing is recorded or checked out.
 
-Both sides are judged in the same run, by the same judge and compiler, under the base's prepare.py: whoever proposes a
-change must not choose the problem that it is judged by.
+Both sides are judged in the same run, by the same judge and compiler, under the base's prepare.py, because the author
+of a change must not choose the problem by which it is judged.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _KINDS = {"link": "symbolic link", "commit": "submodule", "tree": "folder", "blo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedChange:
-    """The ids of the commits to compare; `base` is the commit where the two histories part."""
+    """The ids of the commits to compare; `base` is the last commit that both histories have in common."""
 
     repository: Repo
     base: str
@@ -70,7 +70,8 @@ def change(folder: Path, base: str, head: str) -> ProposedChange:
             f"({git.shell_command(repository)} fetch --unshallow; fetch-depth: 0 for actions/checkout)",
         )
     if len(parting) > 1:
-        # If the change reverts something that only one of these commits has, a diff from another does not show it.
+        # If the change reverts something that only one of these commits has, a diff against another of them does not
+        # show this.
         raise RatchetError(
             "several-merge-bases",
             f"expected one commit where {head} left {base}, got {len(parting)}, since both were merged into each other "
@@ -103,8 +104,8 @@ def touched_contests(change: ProposedChange, below: str = "") -> tuple[tuple[str
 def origins_of_moved(change: ProposedChange, folders: Sequence[str], into: Path) -> dict[str, str]:
     """The origin of each moved contest: for its folder, which only head has, a folder that only the base has.
 
-    Both state the same problem and chip. If several folders do, the one with the same kernel is preferred, then the one
-    with the same name. Files go below `into`.
+    A moved contest and its origin state the same problem and chip. If several folders could be the origin, the one with
+    the same kernel is preferred, then the one with the same name. Files go below `into`.
     """
     gone, come = (
         {folder: contest for folder in folders if (contest := _contest_only_in(change, *commits, folder, into))}
@@ -217,7 +218,7 @@ def _outcome(comparison: Comparison, before: Evidence, after: Evidence, threshol
         return outcome, f"{reason}{'; the base fails too' if before.failure is not None else ''}"
     if before.failure is not None:
         reason_fixed = f"the base fails ({before.failure.kind}: {before.failure.message}), the change does not"
-        # A machine without memory or time for the base says nothing about the base.
+        # If the machine had not enough memory or time for the base, it is unknown whether the base fails.
         return "inconclusive" if before.failure.may_pass_next_time else "fixed", reason_fixed
     ratios = [(program.name, program.time_ratio) for program in comparison.programs]
     unknown = [name or "the whole" for name, ratio in ratios if ratio is None]

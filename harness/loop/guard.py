@@ -1,7 +1,7 @@
 """Guards files that no candidate may touch while its processes run, and restores them.
 
-Afterwards nobody can tell who changed a file, and a person may commit, fetch or edit during an attempt. So there are
-two rules:
+After a change, nobody can tell who made it: a person may also commit, fetch or edit during an attempt. So there are two
+rules:
 
 - The files of the judge and of the ledger, git's configuration and hooks (which can name programs) and the log belong
   to the attempt while its lock is held. A change is undone, its content is set aside, and the attempt fails. A change
@@ -153,7 +153,8 @@ def _put_files_back(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
         if was == there:
             continue
         if there is not None and _is_committed(before, path, there[1]):
-            # An additional record does no harm. After a change of the judge, the verdict would mix two judges.
+            # Only a change of the judge's code matters: the verdict would come from two judges. Additional records in
+            # .json and .jsonl files do no harm.
             if path.suffix not in (".json", ".jsonl"):
                 standing.append(f"{_shown(before, path)} was changed by a commit, and stays; run the attempt again")
             continue

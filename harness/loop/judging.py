@@ -95,8 +95,8 @@ def judge(
 def _refuse_identical(run: Run, candidate: Candidate, trace: Trace) -> None:
     """Raises RatchetError `identical-candidate` if this very program was judged before under the same key.
 
-    An attempt that failed a check does not count if the code has changed since: the new program may differ at smaller
-    shapes.
+    An attempt that failed a check does not count if the code has changed since, because at smaller shapes the new
+    program may differ from the old one.
     """
     for row in reversed(run.rows):
         same = row.fingerprint == trace.fingerprint and row.key is not None and row.key.counts_for(run.key)
@@ -125,8 +125,8 @@ def _failed_a_check_as_other_code(run: Run, row: Row, candidate: Candidate) -> b
 def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
     """Raises RatchetError `same-schedule` if an attempt with this schedule was judged under this key and passed.
 
-    The same bundles take the same time. Failed attempts do not count: they may differ in a constant that the schedule
-    does not show.
+    The same bundles take the same time. Failed attempts do not count, because the kernels may differ in a constant that
+    the schedule does not show.
     """
     for row in reversed(run.rows):
         is_same = bool(evidence.schedule) and row.schedule == evidence.schedule and row.key_digest == run.digest
@@ -161,7 +161,8 @@ def _time_pair(
 ) -> tuple[PairedBenchmark | None, Evidence, Opponent]:
     """The paired benchmark (None if it failed), the candidate's evidence, and the opponent.
 
-    The last two have the samples of the benchmark. If it failed, the evidence has the failure instead.
+    The evidence and the opponent have the samples of the benchmark. If the benchmark failed, the evidence has its
+    failure instead.
     """
     outcome = pairing.run(
         run.bench.profile_data / run.champions_work,

@@ -33,7 +33,7 @@ def advice_and_left_out(
     """The hints on `candidate` after `for_kernel` and `untried`, which look at the newest attempts of `contest`.
 
     The second value has a sentence on each hint that was left out because it was tried. If no hint is left, the
-    first value is that of `nothing_found`. `evidence` is the evidence about `candidate`; `sweep` is a sweep of
+    first value is the hint from `nothing_found`. `evidence` is the evidence about `candidate`; `sweep` is a sweep of
     `candidate` that has just ended and is not recorded yet. Without a ledger, nothing counts as tried.
     """
 
@@ -92,7 +92,7 @@ def _refuse_several_values(before: Mapping[str, str], settings: Settings) -> Non
         if several and name in before and not isinstance(expression(before[name]), ast.Tuple | ast.List):
             raise UsageError(
                 "bad-setting",
-                f"--set {name}: expected one value, because {name} = {before[name]}, got {value}; "
+                f"--set {name}: expected one value, because {name} = {before[name]} in kernel.py, got {value}; "
                 "to try several values, write ./ratchet.sh sweep before the message",
             )
 

@@ -1,4 +1,4 @@
-"""Lines on this machine (versions, devices, room, git, ledger): each is ok, or a note or problem with its remedy."""
+"""Lines on this machine (versions, devices, room, git, ledger). Each is ok, or a note or a problem with a remedy."""
 
 import importlib.metadata
 import platform

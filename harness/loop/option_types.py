@@ -52,7 +52,7 @@ def example(function: ExistingFunction, arrays: Sequence[str], options: dict[str
 
 
 def _may_be_literal(function: ExistingFunction, annotation: ast.expr, most: int) -> bool:
-    """False if the type is a class of a package or of the file; True also for a type that is not understood."""
+    """False if the type is a class of a package or of the file, otherwise True, even if the type is not understood."""
     match annotation:
         case ast.Constant(value=str() as text):
             try:

@@ -9,9 +9,9 @@ from harness.records import ScreenedSetting, Sweep
 class Options:
     """The options of one attempt, from the command line.
 
-    `alternatives` are settings of `sweep`, each with its hypothesis. If the candidate fails, those that promise a win
-    are judged in order, until one passes; all belong to one attempt. `all_checks`: every check runs, even if the
-    candidate is too slow.
+    - `alternatives`: settings of `sweep`, each with its hypothesis. If the candidate fails, the settings that promise a
+      win are judged in order, until one passes. All of this is one attempt.
+    - `all_checks`: every check runs, even if the candidate is too slow.
     """
 
     settings: tuple[tuple[str, str], ...] = ()

@@ -181,7 +181,7 @@ def _title_chain(ledger: Ledger) -> list[Attempt]:
     chain = [champion]
     for attempt in champions.all_before(ledger.place, champion.number):
         replaced = chain[-1].champion
-        # A merged attempt that is no part of the champion has a number in between; it is skipped.
+        # The number of a merged attempt may be in between although the champion does not contain it. It is skipped.
         if replaced is None or attempt.number <= replaced.attempt:
             chain.append(attempt)
     return chain[::-1]

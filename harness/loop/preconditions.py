@@ -26,7 +26,7 @@ def refuse_early(directory: Path, settings: Settings) -> None:
     """
     ledger = Ledger.open(directory)
     if ledger.is_unfinished():
-        # The attempt recovers first, which changes kernel.py.
+        # The attempt will first recover an interrupted attempt, which may change kernel.py.
         return
     with ledger.lock("a check"):
         git.require_committable(ledger.place.repository)

@@ -47,7 +47,7 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
     """
     if importlib.util.find_spec("ray") is None:
         raise RatchetError(
-            "no-ray", "expected Ray, found none: ./ratchet.sh tune installs it (outside a clone: pip install ray)"
+            "no-ray", "expected Ray, found none; ./ratchet.sh tune installs it (outside a clone: pip install ray)"
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
@@ -77,7 +77,8 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
         count = workers or int(ray.cluster_resources().get("CPU", 0))
         if not count:
             raise RatchetError(
-                "no-cluster", f"expected CPUs in the cluster at {address}, got none: see `ray start --num-cpus`"
+                "no-cluster",
+                f"expected CPUs in the cluster at {address}, got none; start Ray on its machines with --num-cpus N",
             )
         cluster = _Cluster(count)
         # Ray reports dead workers on stdout, where only JSON may appear.
@@ -179,7 +180,7 @@ class _Worker:
         return self._refused
 
     def _is_answered(self, reply: Any) -> bool:
-        """Waits for the reply; False if the actor does not even answer that it is alive."""
+        """Waits for the reply. False if the actor does not answer that it is alive."""
         while not self._ray.wait([reply], timeout=_PULSE_SECONDS)[0]:
             alive = self._actor.hello.remote()
             if len(self._ray.wait([alive, reply], timeout=_PULSE_SECONDS)[0]) == 0:

@@ -18,12 +18,14 @@ from harness.records import Attempt, Check, Evidence, Judgement, Key, Policy, Re
 def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     """Evaluates and judges attempt `number` of the contest again, whatever its outcome was.
 
-    It is checked on fresh inputs, and on the inputs of its recorded checks, drawn again by seed. Its kernel.py
-    comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the ledger are not
-    touched. Chip and kind of latency are the recorded ones; prepare.py, judge, policy and versions are the present
-    ones, and the differences are reported. A simulated latency is judged against the champion that the attempt had,
-    which is evaluated again as well if the key differs. A measured latency is timed without the champion: a verdict on
-    it needs a paired benchmark, which only an attempt makes.
+    - Inputs: fresh inputs, and the inputs of the recorded checks, drawn again by seed.
+    - Files: kernel.py comes from git and is evaluated below `profile_data/replay/`. The working tree's kernel.py and
+      the ledger are not changed.
+    - As recorded: the chip and the source of the latency.
+    - As at present: prepare.py, judge, policy and versions. The differences are reported.
+    - Opponent: a simulated latency is judged against the champion that the attempt had, which is evaluated again if the
+      key differs. A measured latency gets no verdict, because that needs a paired benchmark, which only an attempt
+      makes.
 
     Raises RatchetError `busy`, and the errors of reading the attempt or its kernel.
     """
@@ -70,7 +72,8 @@ def _redrawn(then: Check, evidence: Evidence) -> RepeatedCheck:
     named = (then.draw, then.family)
     now = next((check for check in evidence.all_checks if (check.draw, check.family) == named), None)
     if now is None and then.mode != "device":
-        # Since the attempt, the interpreter and the CPU reference program have replaced each other at some shapes.
+        # At some shapes, today's judge uses the interpreter instead of the CPU reference program, or the other way
+        # round, so the mode may differ.
         elsewhere = (check for check in evidence.all_checks if check.mode != "device")
         now = next(
             (check_ for check_ in elsewhere if (replace(check_.draw, mode=then.mode), check_.family) == named), None

@@ -16,7 +16,7 @@ from harness.loop.bench import CHAMPION, Bench, Say
 from harness.records import NOMINAL, OTHER_WAY, Evidence, Failure, Policy, Resimulation
 from harness.units import quantity
 
-# A gain is simulated again under changes of each uncertain constant.
+# The name of the stage in which a gain is simulated again with changed uncertain constants.
 _STAGE = "uncertain constants"
 
 
@@ -39,8 +39,8 @@ def resimulated(evidence: Evidence, work: str, defender: Defender | None) -> tup
     """The runs of both programs under each change of an uncertain constant; () unless the gain is a simulated one.
 
     `evidence` is about the candidate; its dumps are in the folder `work` of `profile_data`. Dumps count as the
-    champion's if the hash of its kernel.py lies next to them and simulating them gives the judged time; if there are no
-    such dumps, the champion is compiled again. If the runs fail, the reason is reported, and the result is () as well.
+    champion's if the hash of its kernel.py is next to them and if simulating them gives the judged time. If there are
+    no such dumps, the champion is compiled again. If the runs fail, the reason is reported and the result is ().
     """
     if defender is None:
         return ()

@@ -104,12 +104,14 @@ def revoke(
 ) -> RevokeResult:
     """Judges the champion again under the present judge, and takes its title if it fails.
 
-    The title then goes to the latest accepted attempt that passes. The revoke is recorded as one attempt of kind
-    `revoke`; its commit on the branch has the new holder's kernel.py. If no attempt passes, the commit leaves kernel.py
-    unchanged, and the contest has no champion. If the champion passes, nothing is recorded.
-    `draws` are inputs on which a champion failed. Every attempt is checked on them, and on the inputs on which later
-    attempts with the champion's kernel.py failed. In the working tree, kernel.py is replaced by the new holder's only
-    if it is the champion's.
+    - If the champion passes, nothing is recorded.
+    - If it fails, the title goes to the latest accepted attempt that passes. The revoke is recorded as one attempt of
+      kind `revoke`, and its commit on the branch has the new holder's kernel.py. If no attempt passes, the commit
+      leaves kernel.py unchanged, and the contest has no champion.
+    - In the working tree, kernel.py is replaced by the new holder's kernel.py only if it is the old champion's.
+
+    `draws` are inputs on which a champion failed. Every attempt is checked on these inputs, and on the inputs on which
+    later attempts with the champion's kernel.py failed.
 
     Raises RatchetError, and leaves files as before:
     - `no-champion`;

@@ -2,8 +2,8 @@
 
 A place is a process of this machine, or one on a machine of a Ray cluster (`ray_cluster.py`). `python -m
 harness.loop.screening` is such a process: it reads requests as lines of JSON from stdin, and answers each with a line
-on stdout. An evaluation kills all unknown child processes, so two evaluations cannot run in one process; one after the
-other, they share the process that has imported JAX.
+on stdout. An evaluation kills all unknown child processes, so two evaluations cannot run in one process at a time.
+Successive evaluations share the process that has imported JAX.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from harness.sandbox.environment import cores, environment
 
 # A compiler takes one to three GB.
 _MOST_JOBS = 16
-# Wait for a process that was asked to end.
+# The longest wait for a process that was asked to end.
 _ENDING_SECONDS = 10.0
 # A kernel whose screening place was lost this often is not tried again.
 _MOST_TRIES = 8
@@ -119,9 +119,9 @@ def screen(
     """Screens the kernels from `ask` until it returns None, one at a time in each place; `tell` gets each result once.
 
     `ask` and `tell` are never called concurrently. Files go to `profile_data/<work>/<number>` of the contest. A kernel
-    whose place was lost is screened again, and fails as `killed` if that happens too often; a place that cannot work
-    (another judge or compiler, a full disk) is given up. Raises the RatchetError of the last place if all are given up,
-    and whatever `ask` and `tell` raise. After any exception, also Ctrl-C, no process is left.
+    whose place was lost is screened again, and fails as `killed` if its places are lost too often. A place that cannot
+    work (another judge or compiler, a full disk) is given up. Raises the RatchetError of the last place if all places
+    are given up, and all exceptions of `ask` and `tell`. After any exception, including Ctrl-C, no process is left.
     """
     queue = _Queue(contest, ask, tell, policy, on=on, places=places, work=work)
     with ThreadPoolExecutor(max_workers=places.count) as pool:
@@ -294,7 +294,8 @@ def _start() -> "subprocess.Popen[bytes]":
     # PYTHONPATH makes the process import this harness. `-P`: the working directory belongs to the candidate, so nothing
     # in it may be imported.
     path = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
-    # The mask is inherited: an interrupt while Python starts waits for `main` and leaves no traceback.
+    # The child inherits the mask. So an interrupt while Python starts is delivered only in `main`, and causes no
+    # traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return subprocess.Popen(

@@ -31,8 +31,8 @@ Settings = tuple[Setting, ...]
 Method = Literal["tpe", "random"]
 # How many of the fastest settings of an earlier run are screened again, so that they can be judged.
 _FASTEST = 3
-# A space has hundreds of settings, and a search tries dozens. So only a few are drawn at random; each later setting is
-# the best of many candidates.
+# The number of settings that are drawn at random at first, and the number of candidates from which each later setting
+# is chosen. Only few are drawn at random, because a search tries only dozens of the hundreds of settings of a space.
 _AT_RANDOM, _WEIGHED = 6, 96
 # The exceptions that Optuna raises for a journal with lines that it did not write.
 _DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -86,10 +86,11 @@ class WholeGrid:
 class Study:
     """A search by Optuna: at most `trials` settings, asked for until `deadline` (time.monotonic()).
 
-    - `in_all`: settings of the search that this one continues count towards `trials`.
+    - `in_all`: if True, the settings of the search that this search continues count towards `trials`.
     - Settings that are not `allowed` are never asked for.
-    - Results go into a journal at `path`. A study of the same `name` is continued: known settings are not asked for
-      again, except the fastest. These come first, so that one of them can be judged. Then come the new ones of `first`.
+    - Results go into a journal at `path`. A study of the same `name` is continued: settings with a known result are not
+      asked for again, except the fastest ones, which come first, so that one of them can be judged. Then come the
+      members of `first` without a known result.
 
     Raises RatchetError `no-optuna` if Optuna is not installed, `bad-journal` if the file cannot be read. Like `ask`,
     `tell` and `forget`, raises the errors of files.refusals_in_words if the journal cannot be written.
@@ -210,8 +211,8 @@ class Study:
         return self._random.choice(left) if left else None
 
 
-# A search gives at most `total` settings and receives their results; it serves one caller at a time. Its `earlier` has
-# the settings with a latency from the search that it continues, in the order of asking.
+# A search gives at most `total` settings and receives their results; it serves one caller at a time. If it continues
+# another search, `earlier` has that search's settings with a latency, in the order of asking.
 Search = WholeGrid | Study
 
 

@@ -52,7 +52,8 @@ def allowed(grid: Grid, conditions: Sequence[str]) -> frozenset[tuple[Setting, .
     """The settings of the grid that fulfil every one of `conditions`, such as `BKV % BKV_COMPUTE == 0`.
 
     A condition compares arithmetic on constants of the grid; `and`, `or` and `not` join comparisons. None without
-    conditions. Raises UsageError `bad-condition`, also if no setting is left, or the grid is too large to list.
+    conditions. Raises UsageError `bad-condition` for an invalid condition, if no setting is left, or if the grid is too
+    large to list.
     """
     if not conditions:
         return None

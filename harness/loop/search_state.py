@@ -96,7 +96,7 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
 def put_refused_last(hints: Sequence[Hint], refused: Sequence[Refusal]) -> tuple[Hint, ...]:
     """The hints; a hint comes last, with a remark, if a change of its lines gave a schedule that was judged before.
 
-    That change may differ from the one that the hint suggests, so the hint is not left out.
+    The judged change may differ from the change that the hint suggests, so the hint is not left out.
     """
     first, last = [], []
     for hint in hints:
@@ -114,8 +114,8 @@ def put_refused_last(hints: Sequence[Hint], refused: Sequence[Refusal]) -> tuple
 def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The attempts after the last one that was accepted and still counts.
 
-    Undos, revokes and rebaselines are no attempts. Attempts before a revoke do not count, because they were judged
-    against a kernel that fails; nor do attempts before a rebaseline that adopted another program.
+    Undos, revokes and rebaselines do not count as attempts. Attempts before a revoke do not count, because they were
+    judged against a kernel that fails. Attempts before a rebaseline that adopted another program do not count either.
     """
     begins = 0
     for place, (row, title, how) in enumerate(zip(rows, titles(rows), taken_back(rows), strict=False)):

@@ -53,7 +53,7 @@ def status(contest: Contest, recovered: Sequence[str] = ()) -> Status:
 def _on_keys(
     contest: Contest, rows: Sequence[Row], notes: Sequence[Note], champion: Row | None, key: Key
 ) -> Iterator[str]:
-    """Sentences on what the next attempt checks again, and on accepted kernels without a time on today's scale."""
+    """Sentences on what the next attempt checks again, and on accepted kernels without a time under today's key."""
     if champion is None or champion.source != key.source:
         return
     passes = outcome_of_checks(notes, champion.number, champion.kernel_sha256, key)
@@ -65,7 +65,7 @@ def _on_keys(
     count = len(tuple(scale.untimed(of_chip, notes, key_digest(key), only_accepted=True)))
     if count:
         yield (
-            f"{quantity(count, 'accepted kernel has', 'accepted kernels have')} no time on today's scale: the next "
+            f"{quantity(count, 'accepted kernel has', 'accepted kernels have')} no time under today's keys: the next "
             f"attempt times {'it' if count == 1 else 'them'} after its report, or ./ratchet.sh rescale does"
         )
 

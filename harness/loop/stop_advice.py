@@ -10,8 +10,9 @@ from harness.records.report_words import source_label
 from harness.records.search_state import Advice, Floor, PastAttempt, SearchChampion
 from harness.units import percent, quantity, seconds
 
-# The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more than
-# multiply reaches less. Closer to the floor, no change of kernel.py that we observed gained anything.
+# The gap at which the floor counts as reached. The best published matmul on v5e reaches 92 % of peak (JAX's Pallas
+# documentation), and a kernel that does more than multiply reaches less. Below this gap, no change of kernel.py that we
+# observed gained anything.
 FLOOR_REACHED = 0.08
 # After five attempts without a win the advice is to change the kind of idea, after ten to stop.
 SAME_IDEA_ATTEMPTS, PLATEAU_ATTEMPTS = 5, 10

@@ -10,8 +10,8 @@ from harness.records import Attempt, Evidence
 def evidence_of(evidence: Evidence, member: str | None) -> Evidence:
     """The evidence about the member called `member`; for a single problem, `evidence` itself.
 
-    Raises UsageError `which-member` if a suite is given no name or an unknown one, if that member was not evaluated, or
-    if a single problem is given a name.
+    Raises UsageError `which-member` if `member` is missing or unknown for a suite, if this member was not evaluated, or
+    if `member` is given for a single problem.
     """
     require_member([stated.name for stated in evidence.problem.members or ()], member)
     if member is None:

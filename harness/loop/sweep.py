@@ -1,11 +1,11 @@
 """Screens a grid of settings of kernel.py cheaply, then judges the best as one attempt; its record names the grid.
 
 Screening compiles and simulates each setting, on all cores; it skips the checks of results, which take most of a
-judgement's time. On a chip without a simulator the device itself times one setting at a time. Screened
-latencies only choose a setting. The chosen setting is judged like any other candidate; on a device, by a paired
-benchmark of fresh samples. So noise can mislead only this one attempt, however many settings are screened
-(benchmarks/FALSE_ACCEPTS.md). A simulated time has no noise, but its model has an error, which probably favours the
-fastest of many settings. So the verdict requires a larger gain, the more programs were looked at
+judgement's time. On a chip without a simulator, the device itself times one setting at a time. Screened latencies are
+used only to choose a setting. The chosen setting is judged like any other candidate; on a device, by a paired benchmark
+of fresh samples. So noise can mislead only this one attempt, however many settings are screened
+(benchmarks/FALSE_ACCEPTS.md). A simulated time has no noise, but the simulator has an error, which probably favours the
+fastest of many settings. So the more programs were looked at, the larger the gain that the verdict requires
 (`judge/verdict/compare_simulated.py`).
 """
 
@@ -34,7 +34,7 @@ from harness.units import change, percent, quantity, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a sweep, and the attempt that judged its best setting, None if no setting was left to judge."""
+    """The result of a sweep, and the attempt that judged its best setting (None if no setting was left to judge)."""
 
     swept: SweepResult
     judged: ratchet.AttemptResult | None

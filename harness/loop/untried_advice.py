@@ -33,7 +33,7 @@ def untried(
     screened: Sequence[tuple[int, Settings]],
     timed: Sequence[TimedSettings] = (),
 ) -> tuple[tuple[Hint, ...], tuple[str, ...]]:
-    """The hints on `candidate`, except those with all edits tried in it, and a sentence on each hint left out.
+    """The hints on `candidate` without hints whose edits were all tried in it; and a sentence on each hint left out.
 
     `others` are the attempts' candidates. `screened` are the settings that sweeps tried, each with the attempt of its
     sweep. Edits that were slower in a kernel with another body, by `timed`, are marked and not left out.

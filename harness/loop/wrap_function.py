@@ -44,8 +44,8 @@ class Wrapped:
 def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progress: Progress) -> Wrapped:
     """The first kernel.py around `target` that passes at small shapes, else the first that traces.
 
-    A way of calling that the compiler refuses is not checked any further; a program that failed is not judged again.
-    Packages that `target` imports but that cannot be imported are named in STUBS of the contest's prepare.py. Raises
+    A way of calling that the compiler refuses is not checked any further. A program that failed is not judged again.
+    STUBS of the contest's prepare.py names the packages that `target` imports although they cannot be imported. Raises
     RatchetError
     - `does-not-trace` if no way traces;
     - `helper-name` if a copied file has the name of a module;

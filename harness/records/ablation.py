@@ -23,8 +23,9 @@ class AblatedChange:
     - `worth_seconds` is the time without the change minus the champion's, `worth_fraction` this difference divided by
       the time without the change, `uncertainty_seconds` one standard deviation of the simulator's error; None if one of
       the times is not known.
-    - `own_seconds` is this change's part of a shared worth: the time without this change and `together`, minus the time
-      without only `together`. None if the change was taken out alone, or if a time is not known.
+    - `own_seconds` is this change's part of a worth that it shares with `together`: the time without this change and
+      without `together`, minus the time without `together` alone. None if the change was taken out alone, or if a time
+      is not known.
     - `failure` is the champion's failure if only this change and changes of the same lines are taken out; "" if the
       champion passes.
     - `scratch` is the folder with the judged files, relative to the contest's folder; "" if nothing was judged.

@@ -10,12 +10,14 @@ from harness.records.evidence import Draw, Mode
 class WorstInput:
     """One input and the kernel's error with it, relative to the tolerance.
 
-    `family` (the text `recipe {...}`) and `seed` generate the input again at `shape`: the contest's own shape, the
-    reduced shape, or the second shape. `ratio` is the error divided by the tolerance; None if an output was not finite,
-    or if an output that must be exact was wrong. `said` is the check's message for an error above the tolerance.
-    `output` is the shape of the first output, empty in files of earlier versions. `honest_ratio` is the largest error
-    of the judge's own honest computation, divided by the same tolerance; None if `ratio` is not the worst element's
-    ratio, and in files of earlier versions.
+    - `family` (the text `recipe {...}`) and `seed` generate the input again at `shape`: the contest's own shape, the
+      reduced shape, or the second shape.
+    - `ratio`: the error divided by the tolerance; None if an output was not finite, or if an output that must be exact
+      was wrong.
+    - `said`: the check's message for an error above the tolerance.
+    - `output`: the shape of the first output; empty in files of earlier versions.
+    - `honest_ratio`: the largest error of the judge's own honest computation, divided by the same tolerance. None if
+      `ratio` is not the worst element's ratio, and in files of earlier versions.
     """
 
     shape: Literal["full", "reduced", "second"]
@@ -42,7 +44,7 @@ class WorstInput:
 
     @property
     def is_doubtful(self) -> bool:
-        """True if the error is less than twice the honest computation's: then rounding alone may explain it."""
+        """True if the error is less than twice the honest computation's: rounding alone may then explain it."""
         return self.ratio is not None and self.honest_ratio is not None and self.ratio < 2 * self.honest_ratio
 
 

@@ -16,8 +16,8 @@ MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-chan
 class Failure:
     """The failure of a candidate, as a value and not as an exception. `kind` is stable for programs.
 
-    `is_of_program`: True for a crash by one of Python's errors about shapes, types or names: the same source then fails
-    in the same way every time, so the machine is not the cause.
+    `is_of_program` is True for a crash by one of Python's errors about shapes, types or names. The same source fails in
+    the same way every time, so the machine is not the cause of such a crash.
     """
 
     stage: Stage
@@ -57,10 +57,10 @@ class Claims:
 class Window:
     """One operand of a Pallas call: its block, and its HBM traffic when the grid walks its index map.
 
-    `fetches` counts the steps at which the block index changes (the first one included); `hbm_bytes` = fetches x block
-    bytes. Both are None if the kernel moves the operand by hand (memory space ANY/HBM): then only the simulator knows
-    the traffic. `buffers` is the number of copies of the block in VMEM (2: double buffering; 1: the block never
-    changes).
+    - `fetches`: the number of steps at which the block index changes, including the first step.
+    - `hbm_bytes`: `fetches` x the bytes of a block. Both are None if the kernel moves the operand by hand (memory space
+      ANY/HBM). In this case only the simulator knows the traffic.
+    - `buffers`: the number of copies of the block in VMEM (2: double buffering; 1: the block never changes).
     """
 
     name: str
@@ -121,7 +121,7 @@ class PallasCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """A package that a candidate imports: the number of its imported files, and one hash of them all."""
+    """A package that a candidate imports: the number of its imported files, and one hash over all of these files."""
 
     name: str
     version: str

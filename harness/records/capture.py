@@ -77,9 +77,10 @@ class Period:
 class Device:
     """One device's part of a capture: a TPU core, a GPU, or the host's CPU if XLA ran on it.
 
-    `executions` are the serial line of operations (`XLA Ops`), sorted by start, outer ones before nested ones. On a GPU
-    they are the operations of all streams, on a CPU of all threads, which overlap. `asynchronous` are the operations of
-    the `Async XLA Ops` line, which overlap with `executions`. `waits` are spans in which a TPU waited before a program.
+    - `executions`: the operations of the serial line `XLA Ops`, sorted by start; an operation precedes the operations
+      nested in it. On a GPU, these are the operations of all streams, and on a CPU, of all threads; they may overlap.
+    - `asynchronous`: the operations of the line `Async XLA Ops`, which overlap with `executions`.
+    - `waits`: spans in which a TPU waited before a program.
     """
 
     name: str
@@ -100,8 +101,8 @@ class Device:
 class Capture:
     """One run of a profiler, called `name`; `paths` are its .xplane.pb files, one for each host.
 
-    `host_periods` are the annotations and other events of the hosts' threads. `is_simulated`: written by the ratchet's
-    simulator. `left_out` has a sentence for each part of a file that was not understood.
+    `host_periods` are the annotations and other events of the hosts' threads. `is_simulated` is True if the ratchet's
+    simulator wrote the capture. `left_out` has a sentence for each part of a file that was not understood.
     """
 
     name: str

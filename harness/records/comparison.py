@@ -77,7 +77,7 @@ class ProgramPair:
 class Comparison:
     """Two texts of kernel.py by name, compared at every problem, the whole suite first.
 
-    `differing` says why times are not comparable, "" if they are.
+    `differing` is the reason why times are not comparable, "" if they are.
     """
 
     before: str

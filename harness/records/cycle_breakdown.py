@@ -38,15 +38,16 @@ TRANSPOSED_PUSH = "MXU transposed push"
 class LineTime:
     """Cost of one source line; `line` 0 is everything that belongs to no line.
 
-    A bundle's cycle is divided evenly among its operations, an empty bundle's cycle among the operations of the next
-    bundle that has some. A stall or wait belongs to the operation that waits. The waits of a kernel's grid pipeline
-    belong to no line. Operations that the compiler added belong to the line that they work for
-    (harness/judge/simulate/source_lines.py).
+    - A bundle's cycle is divided evenly among its operations. An empty bundle's cycle is divided among the operations
+      of the next bundle that is not empty.
+    - A stall or wait belongs to the operation that waits. The waits of a kernel's grid pipeline belong to no line.
+    - Operations that the compiler added belong to the line that they work for (harness/judge/simulate/source_lines.py).
 
     `operations` are executed operations per unit. Two kinds are listed a second time under separate names: operations
     of the transcendental unit except exponentials (`EUP rcp`, `EUP rsqrt`; missing in old records), and pushes of
-    weights that the matrix unit transposes. `spilled_bytes` counts vector registers that this line computes and that
-    are saved to VMEM, `filled_bytes` vector registers that this line uses and that are restored.
+    weights that the matrix unit transposes. `spilled_bytes` are the bytes of vector registers that this line computes
+    and that are saved to VMEM; `filled_bytes` are the bytes of vector registers that this line uses and that are
+    restored.
     """
 
     file: str
@@ -109,12 +110,16 @@ SpanKind = Literal["op", "step", "transfer", "link", "wait", "stall", "issue"]
 class Span:
     """A span from cycle `start` to cycle `end` of the run.
 
-    `row` names the row that shows the span: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`, `core 0
-    waits`. The window that is shown bundle by bundle adds `core 0 stalls` and one row per unit (`core 0 MXU`); there,
-    successive bundles with the same operations are one span. With several chips, the names of rows begin with `chip 0`
-    instead. The row `chip 0 DMA to chips` then has the transfers that the chip sends, and each direction of a link that
-    is used has a row such as `chip 0 link to 1`. `hbm_bytes` is set for transfers and ops (the bytes of the transfers
-    that begin while the op runs), `link_bytes` for links, `flops` for ops, `line` for issued operations.
+    `row` names the row that shows the span:
+
+    - `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`, `core 0 waits`.
+    - In the window that is shown bundle by bundle, also `core 0 stalls` and one row per unit (`core 0 MXU`). There,
+      successive bundles with the same operations are one span.
+    - With several chips, the names of rows begin with `chip 0` instead. The row `chip 0 DMA to chips` has the transfers
+      that the chip sends. Each direction of a link that is used has a row such as `chip 0 link to 1`.
+
+    `hbm_bytes` is set for transfers and for ops (the bytes of the transfers that begin while the op runs), `link_bytes`
+    for links, `flops` for ops, and `line` for issued operations.
     """
 
     kind: SpanKind

@@ -60,16 +60,18 @@ class Certificate:
 class Check:
     """One correctness check: the candidate's error, the honest error (in the problem's dtype), and a limit.
 
-    `error` is the candidate's error against float64, `honest_error` the honest computation's error on the same inputs,
-    `tolerance` the largest `error` that passes; all three in units of the output, and None if nothing could be compared
-    (wrong structure, shape or dtype, non-finite output). `criterion` names the kind of error: the worst element's
-    error, or the root mean square over all elements; the criterion nearer to its limit is recorded. `elements` is the
-    number of compared elements. Modes: `full` and `reduced` are the CPU reference program at the contest's and at a
-    smaller shape, `interpret` is TPU interpret mode, `device` is a run on the device.
+    - `error`: the candidate's error against float64. `honest_error`: the error of the honest computation on the same
+      inputs. `tolerance`: the largest `error` that passes. All three are in units of the output, and None if nothing
+      could be compared (wrong structure, shape or dtype, non-finite output).
+    - `criterion`: the kind of error, which is the worst element's error or the root mean square over all elements. The
+      criterion nearer to its limit is recorded.
+    - `elements`: the number of compared elements.
+    - `mode`: `full` and `reduced` are the CPU reference program at the contest's shape and at a smaller shape,
+      `interpret` is TPU interpret mode, `device` is a run on the device.
 
-    Four criteria compare bits. `dependence` (inputs changed as `family` says) and `determinism` (same inputs) compare
-    with another run of the same program; `state`, and `exact` for outputs without a tolerance, compare with the correct
-    answer. Their `error` counts the elements that broke the rule, and `tolerance` is 0.
+    Four criteria compare bits. `dependence` (inputs changed as `family` states) and `determinism` (equal inputs)
+    compare with another run of the same program. `state`, and `exact` for outputs without a tolerance, compare with the
+    correct answer. For these criteria, `error` is the number of elements that broke the rule, and `tolerance` is 0.
     """
 
     family: str
@@ -99,7 +101,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HloCounts:
-    """Instructions of the compiled HLO module *around* the kernel, fusions' insides included, from the HLO proto."""
+    """Numbers of instructions in the compiled HLO module *around* the kernel, including those inside fusions."""
 
     copy: int
     transpose: int
@@ -217,26 +219,31 @@ class LinkTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """The final schedule, executed. Without a latency (`seconds` None) `unknown` says why.
+    """The run of the final schedule. If there is no latency (`seconds` is None), `unknown` has the reasons.
 
-    `bundle_cycles` (issued bundles, one cycle each) + `dma_wait_cycles` + `unit_stall_cycles` + `launch_cycles` (the
-    top-level program, and waiting for the other core) = `cycles`. Spills and fills are vector registers saved to and
-    restored from VMEM, in executed slots. `unknown` names what the simulator did not understand; there is no latency if
-    control flow depends on it. `executed_steps` counts the grid steps that really ran, over all kernels; None if the
-    schedule does not tell. `mxu_flops` are the FLOPs of the executed matmul instructions on whole MXU arrays, useful or
-    not. If two cores share the work, cycles, op times and `breakdown` are those of the core that ends last; all other
-    fields are the chip's. `as_profiled_seconds` is only in old records: an estimate of the time that a device profile
-    shows.
+    - Cycles: `bundle_cycles` (issued bundles, one cycle each) + `dma_wait_cycles` + `unit_stall_cycles` +
+      `launch_cycles` (the top-level program, and waiting for the other core) = `cycles`.
+    - Spills and fills: vector registers saved to and restored from VMEM, in executed slots.
+    - `unknown`: the things that the simulator did not understand. There is no latency if control flow depends on them.
+    - `executed_steps`: the number of grid steps that really ran, over all kernels; None if the schedule does not show
+      it.
+    - `mxu_flops`: the FLOPs of the executed matmul instructions on whole MXU arrays, useful or not.
+    - `relative_uncertainty`: the uncertainty of the ratio of this time to another program's time on the same chip: one
+      standard deviation, as a fraction of the ratio.
+    - `plus_minus_seconds`: one standard deviation of the time itself (judge/simulate/uncertainty.py,
+      benchmarks/FIDELITY.md).
+    - `offences`: the offences of all cores and runs, each once. judge/verdict/schedule_checks.py judges them.
+    - `runs`: the runs with the problem's timing inputs, if the problem has integer inputs. All other fields are of the
+      first run.
+    - `schedule`: a digest of the bundles, equal for equal bundles; "" in older records.
+    - `range_seconds`: the least and the most time of a program that has no latency because the SparseCore does a part
+      of it (judge/simulate/sparse_core.py), if both are known.
+    - `as_profiled_seconds`: only in old records, an estimate of the time that a device profile shows.
 
-    `relative_uncertainty` is the uncertainty of the ratio of this time to another program's time on the same chip: one
-    standard deviation, as a fraction of the ratio. `plus_minus_seconds` is one standard deviation of the time itself
-    (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` lists the offences of all cores and runs, each
-    once; judge/verdict/schedule_checks.py judges them. `runs` are the runs with the problem's timing inputs, if the
-    problem has integer inputs; all other fields are of the first run. `schedule` is a digest of the bundles, equal for
-    equal bundles; "" in older records. If several `chips` run the program together, the figures are those of the chip
-    that ends last; `links` is the traffic between all of them, and `link_wait_cycles` is how long that chip waits for
-    other chips. `range_seconds` is the least and the most time of a program that has no latency because the SparseCore
-    does a part of it (judge/simulate/sparse_core.py), if both are known.
+    If two cores share the work, cycles, op times and `breakdown` are those of the core that ends last, and all other
+    fields are of the whole chip. If several `chips` run the program together, the figures are those of the chip that
+    ends last; `links` is the traffic between all chips, and `link_wait_cycles` are the cycles for which that chip waits
+    for other chips.
     """
 
     chip: str
@@ -284,7 +291,10 @@ class Simulation:
 
     @property
     def mean_range_seconds(self) -> tuple[float, float] | None:
-        """Means of both ends over the timing inputs; a run's latency counts as both ends. None if a run lacks both."""
+        """The means of both ends of the range over the timing inputs; None if a run has neither a range nor a latency.
+
+        If a run has a latency, it counts as both ends.
+        """
         runs = self.runs or (self,)
         least, most = [], []
         for run in runs:
@@ -371,12 +381,14 @@ class StageTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything known about one candidate; fields that a failure prevented are None or empty.
+    """The evidence about one candidate. Fields that are unknown because of a failure are None or empty.
 
-    `unchecked` names the checks that were skipped because the simulated time is too long: such evidence can only be
-    rejected for its time. For a suite, `members` are the evidence of its members in the order of `problem.members`, up
-    to the member that failed. Fields about one program are in `members` alone; latency, failure and trace (its
-    fingerprint covers all members) are of the whole suite. `certificate` is None in older records.
+    - `unchecked`: the names of the checks that were skipped because the simulated time is too long. Such evidence can
+      only be rejected for its time.
+    - `members`: for a suite, the evidence of its members in the order of `problem.members`, up to the member that
+      failed. Only `members` have the fields about one program; latency, failure and trace (whose fingerprint covers all
+      members) are of the whole suite.
+    - `certificate`: None in older records.
     """
 
     problem: Statement

@@ -16,12 +16,12 @@ TakenBack = Literal["undone", "revoked"]
 class Note:
     """The time of a recorded kernel under another key (`timed`), or the outcome of checking a champion (`checked`).
 
-    It is about the kernel.py with the hash `kernel_sha256`, which attempt `attempt` recorded. `after` is the last
-    attempt at that time, `when` the UTC time. `key_digest` hashes the timing key, `checks_digest` the checks key;
-    nothing was checked if `checks_digest` is empty. `checks_passed` of `checks` passed.
-
-    `failure_kind` and `reason` say why there is no time, or why a champion fails; both are empty otherwise. The figures
-    are those of a Row, in its units.
+    - `kernel_sha256`: the hash of the kernel.py that the note is about, which attempt `attempt` recorded.
+    - `after`: the last attempt when the note was taken. `when`: the UTC time.
+    - `key_digest`: a hash of the timing key. `checks_digest`: a hash of the checks key; if it is empty, nothing was
+      checked. `checks_passed` of `checks` checks passed.
+    - `failure_kind`, `reason`: the reason why there is no time, or why a champion fails; otherwise both are empty.
+    - The other figures are those of a Row, in the same units.
     """
 
     kind: Literal["timed", "checked"]
@@ -71,10 +71,11 @@ class Scale:
 class ScaledRow:
     """One attempt on a scale: `row` has the times of the scale, `then` is the row as it was recorded.
 
-    Without a time on the scale, the figures of `row` that depend on a time are None, for the reason in `why_unknown`.
-    `time_ratio` of `row` is against the champion at the time of the attempt: from times on the scale if both are known,
-    else the recorded ratio. An attempt of another chip or source than the scale's keeps its own figures and key.
-    `taken_back`: a later undo or revoke took an accepted attempt's title.
+    - Without a time on the scale, the figures of `row` that depend on a time are None, for the reason in `why_unknown`.
+    - `time_ratio` of `row` compares with the champion at the time of the attempt. It is computed from times on the
+      scale if both are known; otherwise it is the recorded ratio.
+    - An attempt whose chip or source is not that of the scale keeps its own figures and key.
+    - `taken_back`: set if a later undo or revoke took the title of an accepted attempt.
     """
 
     row: Row

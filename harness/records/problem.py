@@ -73,15 +73,17 @@ class ExpectedCount:
 class Statement:
     """A problem as it is recorded: the computation, in the words and numbers of the judge.
 
-    A row is an index into `output.reshape(-1, output.shape[-1])`. The number of rows of each output is a multiple of
-    the smallest number of rows. `updates` names inputs that are state, changed in place: a kernel returns each of them,
-    in its shape and dtype, after the outputs. `overwrites` names inputs whose memory a caller donates for the last
-    outputs, which have the same shapes and dtypes. For a suite, `members` are its problems, and `may_lose` is the
-    fraction by which each member's time may increase. The suite itself has no inputs and outputs, and its work is the
-    weighted geometric mean of its members' work.
+    - `updates`: the names of inputs that are state, which a call changes in place. A kernel returns each of these, in
+      its shape and dtype, after the outputs.
+    - `overwrites`: the names of inputs whose memory a caller donates for the last outputs, which have the same shapes
+      and dtypes.
+    - `mesh`: the axes, with their sizes, of the chips on which one call runs. Arrays span all chips together; `work` is
+      for one chip.
+    - `members`: the problems of a suite. `may_lose` is the fraction by which each member's time may increase. The suite
+      itself has no inputs and outputs, and its work is the weighted geometric mean of its members' work.
 
-    `mesh` has the axes, with their sizes, of the chips that one call runs on; arrays span all chips together, `work` is
-    for one chip.
+    A row is an index into `output.reshape(-1, output.shape[-1])`. The number of rows of each output is a multiple of
+    the smallest number of rows.
     """
 
     operation: str

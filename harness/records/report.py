@@ -39,12 +39,14 @@ class Edit:
 class Hint:
     """A suggestion: the observation, the rule behind it, one concrete change and its possible gain.
 
-    `rule` is the name of the rule, `because` its sentence and `rule_source` its publication. `kind` is the kind of
-    change (advice/kernel_changes.py), "" if the advice is to change nothing. `gain` is the fraction of the time that
-    the change saves: simulated, or an upper bound, as `gain_source` says; None if unknown. Each of the `edits` follows
-    the advice. `ranked_by` is the share of the time by which hints are ordered: the gain of a simulated edit,
-    or a bound weighted by the past worth of such advice, or, if the gain is unknown, a part of the time that the cause
-    takes. A hint whose `ranked_by` is None comes first.
+    - `rule`: the name of the rule. `because`: its sentence. `rule_source`: its publication.
+    - `kind`: the kind of change (advice/kernel_changes.py); "" if the advice is to change nothing.
+    - `gain`: the fraction of the time that the change saves, simulated or an upper bound, as `gain_source` states; None
+      if unknown.
+    - `edits`: changes of block sizes, each of which follows the advice.
+    - `ranked_by`: the share of the time by which hints are ordered. It is the gain of a simulated edit; or a bound,
+      weighted by the past success of such advice; or, if the gain is unknown, a part of the time that the cause takes.
+      A hint whose `ranked_by` is None comes first.
     """
 
     observation: str
@@ -78,7 +80,7 @@ class UnitUse:
 
     @property
     def used_fraction(self) -> float:
-        """The larger of the two shares: no schedule of the same operations can need a smaller share of these cycles."""
+        """The larger of the two shares: any schedule of the same operations needs at least this share of the cycles."""
         return max(self.slot_fraction, self.busy_fraction or 0.0)
 
 
@@ -115,9 +117,9 @@ class CycleShares:
 class Communication:
     """The waits of several chips for each other, simulated except `floor_seconds`, the least time that links allow.
 
-    `exposed_seconds` is how long the chip that ends last waits for other chips. `busiest` is the direction of a link
-    that carries most; `needed_bytes` are the bytes that it would have to carry if all links of a chip shared the bytes
-    that come to the chip.
+    `exposed_seconds` is the time for which the chip that ends last waits for other chips. `busiest` is the direction of
+    a link that carries most bytes. `needed_bytes` are the bytes that it would carry if the bytes that come to a chip
+    were spread evenly over all links of the chip.
     """
 
     chips: int

@@ -111,7 +111,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Advice whether to go on: `do` and `why` are stable words for programs, `sentence` says the same to people."""
+    """Advice to go on or to stop: `do` and `why` are stable words for programs, `sentence` is the advice for people."""
 
     do: Advised
     why: Why

@@ -40,11 +40,12 @@ class Sweep:
     many settings does not raise the chance of a lucky accept. A second simulation gives the same time, with the same
     error.
 
-    `refused` are the settings that were judged and failed before one passed, the fastest first. If all settings fail,
-    the attempt records the fastest. `looked_at` counts the programs that got a latency, in this search and in those
-    that it continued: the more programs, the larger the gain has to be.
-    `champion` is the champion's attempt if its latency has the same source and key, so that screened latencies can be
-    compared with `champion_seconds`.
+    - `refused`: the settings that were judged and failed before a setting passed, the fastest first. If all settings
+      fail, the attempt records the fastest.
+    - `looked_at`: the number of programs that got a latency, in this search and in the searches that it continued. The
+      larger it is, the larger the gain has to be.
+    - `champion`: the champion's attempt if its latency has the same source and key, so that screened latencies can be
+      compared with `champion_seconds`.
     """
 
     parameters: tuple[tuple[str, tuple[str, ...]], ...]
@@ -61,9 +62,10 @@ class Sweep:
 class SweepResult:
     """The result of a sweep, after `seconds` of wall clock.
 
-    `attempt` is the number of the attempt that judged `best`, None if `why_none` says why. `least_gain` is the share of
-    the champion's time that the best had to save to be accepted, None without a champion to compare with.
-    `messages` are the remarks that stderr shows as well.
+    - `attempt`: the number of the attempt that judged `best`; None if there is none, for the reason in `why_none`.
+    - `least_gain`: the share of the champion's time that the best had to save to be accepted; None without a champion
+      to compare with.
+    - `messages`: the remarks that stderr shows as well.
     """
 
     hypothesis: str

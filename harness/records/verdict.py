@@ -19,11 +19,12 @@ TITLE_MOVES: tuple[Kind, ...] = ("undo", "revoke")
 class Key:
     """Two keys in one record: `checks`, a hash of everything that correctness depends on, and the timing key.
 
-    The timing key is all fields except `checks` and `judge`: if it is equal, times may be compared (judge/key.py).
-    `timing` is a hash of the code and the facts of the chip that a time depends on, `problem` one of the timed problem;
-    `machine` is empty for simulated numbers. `judge` is a hash of the whole judge, verdict included. It decides
-    nothing, except for records before schema 11: these have neither `timing` nor `checks`, so `judge` is compared in
-    their place.
+    - The timing key consists of all fields except `checks` and `judge`. Times may be compared if their timing keys are
+      equal (judge/key.py).
+    - `timing`: a hash of the code and the facts of the chip on which a time depends. `problem`: a hash of the timed
+      problem. `machine`: empty for simulated numbers.
+    - `judge`: a hash of the whole judge, including the verdict. It is compared only for records before schema 11, which
+      have neither `timing` nor `checks`.
     """
 
     judge: str
@@ -156,16 +157,15 @@ class Champion:
 class Attempt:
     """One run of the ratchet, whatever its outcome, as the ledger stores it.
 
-    `judged_against` is the branch's commit when the attempt began. `champion` is None for a baseline.
-    `champion_evidence` is set if the champion was evaluated again inside this attempt. `diff` is the unified diff from
-    the champion's kernel.py to this one. `settings` are the `--set` rewrites. `expected_time_ratio` is the stated
-    hypothesis in numbers (0.95: 5 % less time). `sweep` is the grid of which this was the best setting, None if there
-    was no sweep; `looked_at` is the number of programs from which this one was chosen, in this search or an earlier
-    one.
-
-    `revocation` is set only in a `revoke`. `champion` is then the attempt that lost its title, `champion_evidence`
-    shows its failure, and kernel and evidence are those of the attempt that holds the title now. If no attempt holds
-    it, kernel and evidence are those of the failed champion, and the outcome is `failed`.
+    - `judged_against`: the branch's commit when the attempt began.
+    - `champion`: None for a baseline. `champion_evidence` is set if the champion was evaluated again in this attempt.
+    - `diff`: the unified diff from the champion's kernel.py to this kernel.py. `settings`: the `--set` rewrites.
+    - `expected_time_ratio`: the stated expectation (0.95: 5 % less time).
+    - `sweep`: the grid of which this was the best setting; None if there was no sweep. `looked_at`: the number of
+      programs from which this program was chosen, in this search or an earlier one.
+    - `revocation`: set only in a `revoke`. In a revoke, `champion` is the attempt that lost its title,
+      `champion_evidence` shows its failure, and kernel and evidence are those of the attempt that holds the title now.
+      If no attempt holds it, kernel and evidence are those of the failed champion, and the outcome is `failed`.
     """
 
     number: int

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 from harness.errors import UsageError
 
-# Nobody would build a chip, or rewrite a kernel, for less than a tenth of a percent.
+# The least gain that counts: a gain below a tenth of a percent does not justify a change of a chip or a kernel.
 NOTABLE = 0.001
 
 

@@ -19,7 +19,7 @@ _COLUMNS = (
     Column("spills\nwithout it", side="r", unknown="", rank=2),
     Column("VMEM\nwithout it", side="r", unknown="", rank=1),
     Column("now"),
-    # A title cut to fewer than 24 columns says nothing.
+    # A title that is cut to fewer than 24 columns is useless.
     Column("what was changed", least=len("what was changed"), room=24),
 )
 _WORDS: dict[Effect, str] = {

@@ -25,8 +25,9 @@ class Peer:
 class ContestRow:
     """A contest as its ledger records it.
 
-    `folder` is its place in the repository ("" for the top), `page` the address of its own page, `group` the attempts
-    under the timing key that charts show first.
+    - `folder`: the contest's folder in the repository ("" for the top).
+    - `page`: the address of the contest's own page.
+    - `group`: the attempts under the timing key that charts show first.
     """
 
     name: str
@@ -45,12 +46,12 @@ class ContestRow:
 
     @property
     def gain(self) -> float | None:
-        """The first champion's time over the present one's, on one scale."""
+        """The first champion's time divided by the present champion's time, on one scale."""
         steps = self.group.steps
         return steps[0].seconds / steps[-1].seconds if steps else None
 
     def limit_share(self, step: int) -> float | None:
-        """The least time that the chip needs for the useful work, over the time of a step (-1: the champion's)."""
+        """The least time that the chip needs for the useful work, divided by a step's time (-1: the champion's)."""
         group = self.group
         return group.bound.seconds / group.steps[step].seconds if group.bound and group.steps else None
 

@@ -17,7 +17,7 @@ _LEAST_PRINTED = 0.0005
 def cycles(evidence: Evidence, report: Report, files: Files, *, full: bool) -> Iterator[Block]:
     """The cycles by part, the lines of `files` that cost most, and the cost of spilling.
 
-    Nothing for an unfinished run; only four sums for a record from before cycles were counted by part.
+    Nothing for an unfinished run. A record from before cycles were counted by part has only four sums.
     """
     run, shares = evidence.simulation, report.cycle_shares
     if run is None or not run.cycles:
@@ -62,7 +62,7 @@ def _scores(report: Report) -> str:
 
 def _spilling(shares: CycleShares, scores: str, *, full: bool) -> Iterator[Words]:
     """Bytes that register spills move in each grid step, a lower bound on their cost, and the lines that spill."""
-    # At a glance a cost that prints as 0.0% says nothing.
+    # In a short report, a cost that is printed as 0.0% is left out.
     if not shares.spill_lines or (not full and shares.spill_fraction < _LEAST_PRINTED):
         return
     saved, restored = shares.spilled_bytes_per_step, shares.filled_bytes_per_step

@@ -25,7 +25,7 @@ def numbered(advice: Sequence[Hint]) -> Iterator[Block]:
     for number, hint in enumerate(advice, 1):
         # Advice on a failure and advice without a rule have no gain.
         gain = f"{gain_text(hint)}: " if hint.because else ""
-        # Advice is never cut: it is what readers of a report look for.
+        # Advice is never cut, because readers of a report look for it.
         yield Words(hint.observation, lead=f"  {number}. ", rest="     ")
         yield Words(f"{gain}{hint.suggestion}", lead="     -> ")
 

@@ -11,7 +11,7 @@ from rich.cells import cell_len, chop_cells
 
 # Wider than any line: the width of a file or a pipe.
 UNBOUNDED = 10_000
-# In fewer columns, only single words would fit on a line.
+# The least width of a screen. With fewer columns, only single words would fit on a line.
 NARROWEST = 40
 
 Style = Literal["good", "bad", "doubt", "strong", "faint"]

@@ -27,27 +27,29 @@ _COLUMNS = (
 )
 _NOWHERE = LineTime(file="", line=0, issue_cycles=0, stall_cycles=0, wait_cycles=0)
 _NOTHING: tuple[Cell, ...] = (None,) * 6 + ("",)
-# A cheap line next to an expensive line of the same kind misleads: the compiler may assign both to one of them.
+# Explains why a cheap line may be next to an expensive line that does the same.
 _ATTRIBUTION = (
     "The compiler assigns operations to lines, and may assign several of one kind, such as two reductions, to one "
     "line: look also at the lines nearby that do the same."
 )
-# More consecutive lines without cycles than this, such as docstrings, become one line.
+# If more consecutive lines than this have no cycles, such as the lines of a docstring, they are shown as one line.
 _FOLDED = 3
 _UNITS_SHOWN = 3
-# Lines with at least these shares are marked: look first at lines with a fifth, then at those with a twentieth.
+# Lines are marked by their share of the cycles: those with a fifth or more, and those with a twentieth or more.
 _MARKED: tuple[tuple[float, Style], ...] = ((0.2, "bad"), (0.05, "doubt"))
 
 
 def listing(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str) -> Iterator[Block]:
     """The lines of kernel.py from the first to the last with cycles, lines of other files, and cycles without a line.
 
-    `files` are the candidate's files and files of packages, with the text of each line.
+    `files` are the candidate's files and files of packages, with the text of each line. The columns are:
 
-    `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` are the bytes that it saves to VMEM
-    and restores from there in an average grid step (in the whole run, if the steps are not known); `units` names the
-    units with most of the line's operations. All figures are of one core: if there are several cores, of the core that
-    ends last.
+    - `issue`, `stall` and `wait`: shares of the line's own cycles.
+    - `spill/step`: the bytes that the line saves to VMEM and restores from there in an average grid step (in the whole
+      run, if the number of steps is not known).
+    - `units`: the units with most of the line's operations.
+
+    All figures are of one core. If there are several cores, they are of the core that ends last.
     """
     of_kernel = {line.line: line for line in breakdown.lines if _is_of_kernel(line)}
     others = [line for line in breakdown.lines if line.line and not _is_of_kernel(line)]

@@ -52,7 +52,7 @@ _SMALL_NAMES: dict[PieceKind, str] = {"stall": "unit stalls", "dma": "operand wa
 # With more than this many points, numbers next to them would cover the points.
 _MOST_NUMBERS = 40
 _MOST_TICKS = 9
-# The score at the floor shares the axis if it is at most this many times the best score.
+# The score at the floor is drawn on the same axis if it is at most this many times the best score.
 _FAR_ABOVE = 8
 
 
@@ -285,7 +285,7 @@ def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, p
     roof = group.roof
     ends = (left, roof.ridge, right)
     axes.plot(ends, [roof.at(intensity) for intensity in ends], color=palette["ink"], lw=1.7)
-    # About a third of the way up, where its words lie free of the axes.
+    # About a third of the way up, where the label does not overlap the axes.
     along = left * (roof.ridge / left) ** 0.35
     for words, at, offset, side in (
         (f"compute roof {decimal(roof.flops_per_second, 'FLOP/s', 0)}", right, (-4, 5), "right"),
@@ -340,7 +340,7 @@ def _time(group: Group, palette: Palette) -> Figure:
     axes.set_yticks(range(len(bars)), names)
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter(_Units(unit="s"))
-    axes.set_xlabel("time of one call, as it was judged then")
+    axes.set_xlabel("time of one call, as recorded")
     figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=palette["ink"])
     _finish(figure, (axes,), f"{group.title}: where the time goes", palette)
     return figure
@@ -368,7 +368,7 @@ def _write(
 
 
 def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
-    """Sets ticks of a logarithmic axis at 1, 2 and 5 of every decade, or only at 1 if those would be too many."""
+    """Sets the ticks of a logarithmic axis: 1, 2 and 5 in every decade, or only 1 if that would be too many ticks."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     every = [factor * 10.0**power for power in decades for factor in (1, 2, 5)]
     inside = [value for value in every if low <= value <= high]
@@ -456,6 +456,6 @@ def _finish(figure: Figure, all_axes: Iterable[Axes], title: str, palette: Palet
 def _png(figure: Figure) -> bytes:
     """The figure as PNG."""
     stream = io.BytesIO()
-    # No version or date in the file: the same ledger makes the same bytes.
+    # The file has no version and no date, so that the same ledger gives the same bytes.
     figure.savefig(stream, format="png", metadata={"Software": None})
     return stream.getvalue()

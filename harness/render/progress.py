@@ -15,7 +15,7 @@ from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from harness.units import seconds as in_seconds
 
 _BEGINS = ("start", "started", "begin", "running")
-# Off a terminal, a line names the running stages whenever nothing was printed for this long.
+# If stderr is not a terminal, a line names the running stages whenever nothing was printed for this long.
 _SILENCE_SECONDS = 20.0
 # What happens while no stage is running.
 _BETWEEN_STAGES = "starting: prepare.py is read, and the judge's processes begin"
@@ -36,10 +36,12 @@ STAGE_WORDS = {
 class Progress:
     """The progress of stages, printed when it is called with (stage, state, seconds).
 
-    The state `start` begins a stage; any other state ends it and is shown, except for a success. On a terminal each
-    running stage is a line with its time so far, and a finished stage stays as a plain line; elsewhere, after each
-    silence, a line names the running stages. Use it as a context manager: at its end it prints the total. `stream` is
-    stderr unless given.
+    The state `start` begins a stage. Any other state ends the stage, and is shown unless it is a success.
+
+    On a terminal, each running stage is a line with its time so far, and a finished stage stays as a plain line.
+    Elsewhere, a line names the running stages if nothing was printed for `_SILENCE_SECONDS`.
+
+    Use it as a context manager: at its end it prints the total. `stream` is stderr by default.
     """
 
     def __init__(

@@ -16,7 +16,8 @@ _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
 # An error above this multiple of the tolerance is printed with three digits.
 _MANY_TIMES = 1e4
-# If the honest error times this factor is at most the tolerance, the honest error is no measure of a kernel's error.
+# If the honest error times this factor is at most the tolerance, a kernel's error is stated as a share of the tolerance
+# instead of a multiple of the honest error.
 _NEARLY_EXACT = 10
 # The number of units that are shown, the fullest first: the unit that limits, and units that are nearly as full.
 _UNITS_SHOWN = 4
@@ -65,7 +66,7 @@ def _side(report: Report) -> str:
 
 
 def _contradiction(report: Report) -> str:
-    """A remark on simulated cycles that contradict `memory-bound` or `latency-bound`; "" if none do."""
+    """A remark on simulated cycles that contradict `memory-bound` or `latency-bound`; "" if no cycles do."""
     shares = report.cycle_shares
     if shares is None or report.regime not in ("memory-bound", "latency-bound"):
         return ""
@@ -146,7 +147,7 @@ def counters_at_a_glance(report: Report, champion: Report | None) -> Iterator[Bl
         was = f" (champion {count(before)})" if before != line.count else ""
         texts.append(f"{line.name} {count(line.count)}{was}")
     yield named_items("Counters", texts)
-    # Spills and fills share a remark; once is enough.
+    # Spills and fills have the same remark, which is printed once.
     for remark in dict.fromkeys(line.remark for line in lines if line.remark):
         name = next(line.name for line in lines if line.remark == remark)
         yield Words(f"{name}: {remark}", lead=" " * FIELD)
@@ -165,7 +166,7 @@ def counters(report: Report, champion: Report | None) -> Iterator[Block]:
     rows = []
     for line, last in zip(lines, ("", *(line.remark for line in lines)), strict=False):
         beside = [old.get((line.level, line.name))] if old else []
-        # Spills and fills share a remark; once is enough.
+        # Spills and fills have the same remark, which is printed once.
         remark = "" if line.remark == last else line.remark
         rows.append(Row((line.level, line.name, line.count, *beside, line.expected), remark=remark))
     if rows:
@@ -202,7 +203,7 @@ def measured(evidence: Evidence, report: Report) -> Iterator[Block]:
 
 
 _BUFFERS = (
-    # A name cut to fewer columns says nothing.
+    # A name that is cut to fewer columns is useless.
     Column("buffer", least=12),
     Column("role"),
     Column("block"),
@@ -365,8 +366,9 @@ def _closeness(check: Check) -> float:
 def _nearest(check: Check) -> str:
     """Words on the error nearest to its tolerance (a multiple of the honest error), or furthest beyond its tolerance.
 
-    An honest kernel has about the honest error, so its share of the tolerance would be the same for every good kernel.
-    The share is shown only if the honest computation of these inputs is nearly exact, as sums of few numbers are.
+    The share of the tolerance is shown only if the honest computation of these inputs is nearly exact, as sums of few
+    numbers are. For other inputs the share is useless, because every good kernel has about the honest error, and so
+    about the same share.
     """
     name, share = f"{check.family} ({check.mode_words})", _closeness(check)
     if share > 1:

@@ -27,8 +27,9 @@ _WORDS: dict[Outcome, tuple[str, Style]] = {
 class View:
     """Options of a report.
 
-    `files` are the candidate's files, for the lines that the report names. `full` prints everything; `whole` is the
-    command that prints everything, shown if something is left out.
+    - `files`: the candidate's files, from which the lines that the report names are quoted.
+    - `full`: print everything.
+    - `whole`: the command that prints everything. It is shown if something is left out.
     """
 
     files: Files = field(default_factory=lambda: NO_FILES)
@@ -88,7 +89,7 @@ def show_blocks(
 ) -> Iterator[Block]:
     """Everything about a recorded attempt, then its change of kernel.py.
 
-    `revoked` says how the attempt lost its title, `scaled` is its time on today's scale.
+    `revoked` is a sentence on how the attempt lost its title. `scaled` is its time under today's timing key, in words.
     """
     where, key = attempt.evidence.environment, attempt.key
     if revoked:
@@ -116,7 +117,7 @@ def show_blocks(
 
 
 def _certificates(evidence: Evidence) -> Iterator[str]:
-    """A sentence for each certificate: checked and compiled program are the same; digest, numbers of operations."""
+    """A sentence for each certificate that the checked program is the compiled one: digest, numbers of operations."""
     for name, program in evidence.programs:
         if (certificate := program.certificate) is not None:
             operations = quantity(sum(count for _, count in certificate.primitives), "operation")

@@ -26,8 +26,10 @@ _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "link-bound": 
 class TableView:
     """The input of a table: all rows of the ledger, the lines chosen from them, and the figures below.
 
-    `champion` is the champion's number, `gain` and `calibration` are of the whole ledger. `has_then` adds the recorded
-    times, `has_all` the columns of counters and commits. `again` is the command that times every attempt on the scale.
+    - `champion`: the champion's number.
+    - `gain`, `calibration`: figures of the whole ledger.
+    - `has_then`: adds the recorded times. `has_all`: adds the columns of counters and commits.
+    - `again`: the command that times every attempt on the scale.
     """
 
     rows: Sequence[ScaledRow]
@@ -43,11 +45,12 @@ class TableView:
 def results_table(shown: TableView, width: int | None = None) -> str:
     """The table with `*` at the champion and a line before rows under another key, then sentences.
 
-    An accepted attempt that was taken back is `undone`; one that lost its title because it fails is `revoked`.
+    An accepted attempt that an undo took back is `undone`. An accepted attempt that lost its title because it fails is
+    `revoked`. `-` means unknown or not applicable.
 
-    Fits `width` columns (by default the terminal's) by cutting hypotheses, then by leaving out the least important
-    columns, which a line names. In a file or a pipe only long hypotheses are cut; with `has_all` nothing is cut. `-`
-    means unknown or not applicable.
+    To fit the table into `width` columns (by default the terminal's), hypotheses are cut, then the least important
+    columns are left out, and a line names these columns. In a file or a pipe, only long hypotheses are cut. With
+    `has_all`, nothing is cut.
     """
     if not shown.rows:
         return "no attempts yet"
@@ -79,7 +82,7 @@ def _legend(shown: TableView, width: int) -> Iterator[str]:
 def _grid(shown: TableView, lines: Sequence[ScaledRow | Words | Line]) -> Grid:
     columns = [(column, value) for column, value, is_extra in _columns(shown) if shown.has_all or not is_extra]
     rows = [[value(line) for _, value in columns] if isinstance(line, ScaledRow) else line for line in lines]
-    # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
+    # One blank separates columns. With two, the hypothesis would lose a third of its width on a screen of 100 columns.
     return Grid([column for column, _ in columns], rows, gap=1, title_room=0, is_cut=False)
 
 

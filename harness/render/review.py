@@ -1,4 +1,4 @@
-"""Results of looking back, as text: an audit, an attempt or a champion judged again, expected and actual gains."""
+"""Reviews of the ledger as text: an audit, an attempt or a champion judged again, expected and actual gains."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,8 @@ def replay_blocks(replay: Replay) -> Iterator[Block]:
     yield from _draws(replay)
     yield from _pair("program", then.fingerprint[:12] or "none traced", now.fingerprint[:12] or "none traced")
     yield from _certificates(then.certificate, now.certificate)
-    yield from (GAP, Words("what differs since:" if replay.differences else "key, policy and problem are as recorded"))
+    same_inputs = "key, policy and problem are as recorded"
+    yield from (GAP, Words("differences since then:" if replay.differences else same_inputs))
     yield from (Words(difference, lead="  ") for difference in replay.differences)
     if replay.changes:
         yield from (GAP, Line("counters that moved:"))
@@ -76,9 +77,9 @@ def calibration_line(calibration: Calibration) -> str:
         return ""
     if calibration.median_ratio is None:
         compared = f"{calibration.stated} stated, {calibration.compared} compared"
-        return f"expected gains: {compared}: too few to say how good they are"
+        return f"expected gains: {compared}: too few to judge the expectations"
     return (
-        f"expected gains: {calibration.same_sign} of {calibration.compared} went the right way, "
+        f"expected gains: {calibration.same_sign} of {calibration.compared} had the right sign, "
         f"{calibration.within_factor} within a factor of 2; median: {calibration.median_ratio:.2f} of the expected gain"
     )
 

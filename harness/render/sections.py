@@ -17,9 +17,10 @@ from harness.render.layout import Style, clean, cut, diff_text, flow, indented, 
 FIELD, SHORT_FIELD = 23, 14
 # A remark stands next to its row if at least this many columns are left for it, else below the row.
 _LEAST_REMARK = 30
-# Units in addition to those of tables. times: in the unit of the column's longest time. +times: the same with a sign.
-# change: new over old. KiB: sizes on a chip. error: an error or a tolerance. ms: milliseconds without the unit,
-# which the title has. short: counts in few characters.
+# Units in addition to those of tables:
+# times: times in the unit of the column's longest time; +times: the same with a sign.
+# change: a ratio new/old, printed as a change. KiB: sizes on a chip. error: an error or a tolerance.
+# ms: milliseconds without the unit, which is in the title. short: counts in few characters.
 Unit: TypeAlias = Measure | Literal["times", "+times", "change", "KiB", "error", "score", "ms", "short"]
 _FORMATS: Mapping[str, Callable[[float], str]] = {
     "s": units.seconds,
@@ -32,7 +33,7 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "KiB": units.kibibytes,
     "error": lambda value: f"{value:.2e}",
     "score": lambda value: f"{value:.1f}",
-    # One digit more below 0.1 ms.
+    # Times below 0.1 ms get one more digit.
     "ms": lambda value: f"{1e3 * value:.{3 if value >= 1e-4 else 4}f}",
     "short": units.short,
 }
@@ -97,10 +98,11 @@ class Drawing:
 class Column:
     """A column. Words stand left and figures right, unless `side` says otherwise; `unknown` is printed for None.
 
-    A column takes at least `width`. With `least` the column may shrink to that width; `most` is the largest width that
-    it takes. As long as some column has less than its `room`, columns with a `rank` are left out, the lowest first. A
-    ranked column that is empty in every row is always left out. `note` is a sentence below the table, printed if a cell
-    of this column holds the note's first character.
+    - `width`: the least width of the column, unless `least` is given: then the column may shrink to `least`.
+    - `most`: the largest width of the column.
+    - `room`, `rank`: as long as some column has less than its `room`, columns with a `rank` are left out, the lowest
+      rank first. A ranked column that is empty in every row is always left out.
+    - `note`: a sentence below the table, printed if a cell of this column contains the note's first character.
     """
 
     title: str
@@ -130,9 +132,10 @@ class Row:
 class Grid:
     """A table: rows of cells, with words between them where needed.
 
-    `gap` is the number of blanks between columns, `title_room` the number of blanks added to a title's width.
-    Without `is_ruled` there is no ruler below the titles; without `is_cut` a line that cannot be made to fit stays
-    whole. `of_lost_columns` makes the blocks below the table from the numbers of the rows whose end was cut off.
+    - `gap`: the number of blanks between columns. `title_room`: the number of blanks added to a title's width.
+    - `is_ruled`: if False, there is no ruler below the titles.
+    - `is_cut`: if False, a line that cannot be made to fit stays whole.
+    - `of_lost_columns`: makes the blocks below the table, from the numbers of the rows whose end was cut off.
     """
 
     columns: Sequence[Column]
@@ -335,7 +338,8 @@ def _notes(columns: Sequence[Column], body: Sequence[Sequence[str]]) -> Iterator
 
 
 def _placed(text: str, width: int, side: str) -> str:
-    # tabulate would look for numbers in every cell, and knows display widths only with a package that may be absent.
+    # tabulate is not used for this: it would look for numbers in every cell, and knows display widths only with a
+    # package that may not be installed.
     if text.isascii() and len(text) <= width:
         return text.ljust(width) if side == "l" else text.rjust(width)
     shown = cut(text, width)

@@ -41,17 +41,17 @@ class Against:
 class Entry:
     """An attempt with all data that pages and pictures show; None or empty: not known in this clone.
 
-    - `row` has the times of the scale, `then` the recorded ones (None: the same); `why_unknown` says why there is no
-      time on the scale. `recheck` are the words on the run of checks of an unchanged champion, if the attempt belongs
-      to such a run.
-    - `id` names it in links: its number, and more if two clones used the number.
+    - `row` has the times on the scale, `then` the recorded times (None: the times are equal). `why_unknown` is the
+      reason why there is no time on the scale. `recheck` describes the run of checks of an unchanged champion to which
+      the attempt belongs, if any.
+    - `id` identifies the attempt in links: its number, with an addition if two clones used the number.
     - `score_range` is the score at the two ends of the latency's uncertainty. `complaint` says why there is no record.
     - `timeline` is the address of its trace, relative to the page, and `lanes` is the trace's content.
     - `deviations` is the number of the simulator's standard deviations by which the best of its search must be faster.
     - `is_undone`: a later undo took this accept back. `is_revoked`: it lost its title because it fails. `again` is, for
       an undo or a revoke, the id of the champion that holds the title again.
-    - `compared` are the figures by which two attempts are compared: name, unit, value; the same figures for every entry
-      that has any.
+    - `compared` are the figures by which two attempts are compared, each with name, unit and value. Every entry with
+      figures has the same figures.
     """
 
     id: str
@@ -102,7 +102,7 @@ class Step:
     """The champion's latency and score from attempt `number` on; `entry` is the champion's id.
 
     `report` is the champion's report under this key, None if unknown. `was_before` is True for a champion that won its
-    title earlier and is evaluated again: one from another key, or the new holder after a revoke.
+    title earlier and is evaluated again, under another key or because a revoke gave it the title.
     """
 
     number: int

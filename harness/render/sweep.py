@@ -131,7 +131,7 @@ def _cell(setting: ScreenedSetting | None, least: float | None, most: float | No
         return _NOT_TRIED.rjust(room), "faint"
     if setting.seconds is None or least is None or most is None:
         return _FAILED.rjust(room), "faint"
-    # Times differ by factors, so shades are even steps of a logarithm.
+    # Times differ by factors, so the shades are equal steps on a logarithmic scale.
     span = math.log(most / least)
     place = 0 if span == 0 else min(len(_SHADES) - 1, int(len(_SHADES) * math.log(setting.seconds / least) / span))
     return f"{_SHADES[place]} {setting.seconds / least:.2f}x".rjust(room), _COLOURS[place]

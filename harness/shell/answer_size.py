@@ -21,7 +21,7 @@ def fit(answer: dict[str, Any], rest: Rest) -> dict[str, Any]:
     """
     if _length(answer) <= LARGEST:
         return answer
-    # A list that is too long loses its end, and its remaining items stay whole: that keeps the sentences few.
+    # A list that is too long is cut at its end, and its remaining items stay whole, so that there are few sentences.
     cuts: list[str] = []
     cut = _fit_value(answer, LARGEST * 9 // 10, "", cuts, rest)
     shown = cuts[:10]
@@ -78,7 +78,7 @@ def _fit_value(value: Any, room: int, path: str, cuts: list[str], rest: Rest) ->
         _note(cuts, path, len(names), len(value), "entries", rest)
     left = room - sum(_length(name) + 4 for name in names)
     fits = {}
-    # Small entries come first, so that large ones get the room that these leave unused.
+    # Small entries come first, so that large entries get the room that the small entries do not need.
     for count, name in enumerate(sorted(names, key=lambda name: _length(value[name]))):
         share = max(left // (len(names) - count), 0)
         escaped = name.replace("~", "~0").replace("/", "~1")

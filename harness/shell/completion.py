@@ -20,10 +20,10 @@ from harness.shell.parser import Parser
 from harness.shell.program_name import INSTALLED
 
 _CLONE = Path(harness.__file__).parents[1]
-# A shell waits for the answer: after this time the process ends, and offers nothing.
+# A shell waits for the answer. After this time the process ends without an answer.
 _MOST_SECONDS = 5
-# Paths that a shell takes for one word as they are, also between double quotes: the code for bash and zsh splits no
-# words at blanks.
+# Paths that a shell reads as one word without quoting, also between double quotes. The code for bash and zsh does not
+# split words at blanks.
 _ONE_WORD = {"bash": re.compile(r"[\w/.@+ -]+"), "zsh": re.compile(r"[\w/.@+ -]+"), "fish": re.compile(r"[\w/.@+-]+")}
 
 

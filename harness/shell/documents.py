@@ -29,7 +29,7 @@ class ErrorDocument:
 ERROR = Document(1, ErrorDocument)
 _NOT_FINITE = {
     "type": "object",
-    "description": "a number that is not finite, for which JSON has no word",
+    "description": "a number that is not finite, which JSON cannot express",
     "properties": {"float": {"enum": ["nan", "inf", "-inf"]}},
     "required": ["float"],
     "additionalProperties": False,
@@ -65,7 +65,8 @@ def schema(document: Document) -> dict[str, Any]:
     name = reference["$ref"].rpartition("/")[2]
     form = parts.pop(name)
     if reference in _references([form, parts]):
-        # The records of the same kind inside the document need their own definition, because they carry no version.
+        # Records of the document's kind may also be inside the document. They have no version, so they need their own
+        # definition.
         parts[name] = form
     parts["NotFinite"] = _NOT_FINITE
     properties = {"schema": {"const": document.version}, **form["properties"]}

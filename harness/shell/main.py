@@ -32,7 +32,8 @@ _HELP = {"-h", "--help"}
 COMPLETING = "_ARGCOMPLETE"
 # The hypothesis of a contest's first attempt.
 _BASELINE = "baseline"
-# A contest lies in a folder of the repository, or in one of its examples; a walk of more entries takes too long.
+# The depth and the number of entries of a search for contests. A contest is in a folder of the repository, or in one of
+# its examples, and a search of more entries would take too long.
 _DEPTH, _MOST_ENTRIES = 2, 5000
 _CONTESTS_SHOWN = 8
 
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("no-memory", "not enough memory for this command", 4, as_json)
     except OSError as error:
         return _fail("os-error", f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 4, as_json)
-    # Python's own exit code for an exception is 1, which says "rejected" to a program that drives the loop.
+    # Python's own exit code for an exception is 1, which means "rejected" to a program that drives the loop.
     except Exception:  # noqa: BLE001
         import traceback
 
@@ -70,7 +71,7 @@ def program() -> int:
         completion.answer()
     words = sys.argv[1:]
     if "--for-server" in words:
-        # Before a verb is watched: the watcher is the server's child, and ends with it.
+        # This comes before the verb is watched, so that the watcher ends with the server.
         reading_limits.end_with_parent()
     try:
         place = None if _HELP & {*words} else place_of_verb(words)
@@ -84,7 +85,7 @@ def program() -> int:
 
 
 class _Pipe(io.FileIO):
-    """A file that drops output once its reader has gone: `ratchet.sh ... | head` ends as without `| head`."""
+    """A file that drops output once its reader has ended, so that `ratchet.sh ... | head` ends as without `| head`."""
 
     def write(self, data: "Buffer") -> int:
         try:
@@ -97,10 +98,10 @@ class _Pipe(io.FileIO):
 
 
 def prepare_output() -> None:
-    """Keeps a pipe that was closed early, or a character that an encoding lacks, from changing how a verb ends.
+    """Makes a verb end normally even if its output pipe was closed or an output character has no encoding.
 
-    Such a character is printed as its number. Otherwise an attempt whose report has such a character would be recorded,
-    and still end as a bug.
+    A character without an encoding is printed as its number. Otherwise an attempt whose report has such a character
+    would be recorded, and then end as a bug.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -273,7 +274,7 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
         from harness.shell.documents import ERROR, ErrorDocument, Mistake, json_text
 
         print(json_text(ERROR, ErrorDocument(error=Mistake(kind=kind, message=renamed(message)))))
-    # The tag ends the first line: after the usage, it would read as an argument.
+    # The kind is appended to the first line. At the end of the usage, it would look like an argument.
     first_line, line_break, usage = message.partition("\n")
     tag = "" if kind == "bug" else f" [{kind}]"
     print(harmless(renamed(f"ratchet: {first_line}{tag}{line_break}{usage}")), file=sys.stderr)

@@ -30,7 +30,8 @@ from harness.shell.roots import Roots
 from harness.shell.tools import CONTEST, PART, START, Tool, tools
 from harness.shell.verb import MESSAGE
 
-# The folder for long answers of tools that write: a second call for the rest would write again.
+# The folder for long answers of tools that write. The rest of such an answer is read from a file, because a second call
+# would write again.
 _ANSWERS = Path("profile_data") / "answers"
 # How long an interrupted verb may take to put kernel.py back before it is killed; the next command does the rest.
 _GRACE_SECONDS = 20.0

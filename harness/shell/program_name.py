@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePath
 
 IN_A_CLONE = "./ratchet.sh"
-# Python's option -X by which ratchet.sh passes on how it was called; no process that this one starts inherits it.
+# Python's option -X with which ratchet.sh passes on how it was called. Child processes do not inherit this option.
 OPTION = "ratchet"
 # The scripts of the package (pyproject.toml).
 INSTALLED = ("ratchet", "kernel-ratchet")
@@ -38,7 +38,7 @@ def work_in(directory: Path | None, verbs: Iterable[str] = ()) -> None:
     _place = None
     if directory is not None:
         words = "|".join(map(re.escape, verbs))
-        # Usages and examples stay without -C.
+        # Only commands with a verb after the name get -C, not usages and examples.
         follows = rf' (?:(?:{words})(?![\w-])|"experiment:)'
         pattern = re.compile(rf"(?<!usage: )(?<!example: ){_NAMED.pattern}(?={follows})")
         _place = (pattern, f"-C {shlex.quote(str(directory))}")

@@ -9,7 +9,7 @@ from harness.errors import UsageError
 from harness.files import LINKS_OF_A_CONTEST
 from harness.shell.arguments import FUNCTION
 
-# A folder of captures has some hundred entries; to look at this many takes a second.
+# The most entries of a folder that are examined, which takes a second. A folder of captures has some hundred entries.
 _ENTRIES = 100_000
 
 
@@ -27,7 +27,7 @@ class Roots:
         return resolved
 
     def text(self, text: str) -> None:
-        """Raises UsageError `outside` if `text`, or the value of `NAME=` in it, names something that lies outside.
+        """Raises UsageError `outside` if `text`, or the value of `NAME=` in it, names a path outside of the roots.
 
         A function of a file, `step.py:main`, is refused too (`runs-a-program`), because it would run unconfined.
         """

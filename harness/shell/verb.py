@@ -20,8 +20,8 @@ GROUPS = {
 # The verb that is not typed: a message that begins with its name and a colon is typed in its place.
 MESSAGE = "experiment"
 
-# The effect of a verb on files, for programs that call it. `repairs`: the verb reads, and first finishes or undoes an
-# attempt that was cut off. `overwrites`: the text of kernel.py is replaced.
+# The effect of a verb on files, for programs that call it. `repairs`: the verb only reads, but first finishes or undoes
+# an interrupted attempt. `overwrites`: the text of kernel.py is replaced.
 Effect = Literal["reads", "repairs", "writes", "overwrites"]
 
 
@@ -41,8 +41,9 @@ class Document:
 class Outcome:
     """The result of a run: the verb's record (None if it has no --json), its text for people, and the exit code.
 
-    `text` is rendered only where it is printed; blocks are laid out for the terminal. `messages` are for stderr, after
-    the text. `afterwards` is work that runs after everything is printed; the sentences that it returns go to stderr.
+    - `text`: it is rendered only if it is printed; blocks are laid out for the terminal.
+    - `messages`: sentences for stderr, printed after the text.
+    - `afterwards`: work that runs after everything is printed. The sentences that it returns go to stderr.
     """
 
     text: "Callable[[], str | Iterable[Block]]" = str
@@ -64,15 +65,18 @@ class Call:
 class Verb:
     """One verb: the only class of a file in harness/verbs, with the file's name.
 
-    The file imports nothing heavy, so that --help is quick: `run` imports the rest, or it is the function `run` of a
-    module of the same name in harness/verbs/parts.
+    The file imports nothing heavy, so that --help is quick. The method `run` imports the rest, or the work is done by
+    the function `run` of a module of the same name in harness/verbs/parts.
 
-    `line` is its line in the overview, and `place` its place there: the group, and the order within the group.
-    `example` is the command line after `ratchet.sh` there, by default only the name; --help ends with `examples`, or
-    with `example` if there are none. `is_watched`: the verb reads files that anyone may have written, so its time
-    and memory are limited (harness.shell.watch). `shows_texts`: the output contains the text of files, so
-    `ratchet.sh` in it is not replaced by the command that the user typed. Hints with this verb get `-C CONTEST`;
-    `hints_name_contest` is False for a verb that works on another contest than the current one (`new`).
+    - `line`: the verb's line in the overview. `place`: its place there, the group and the order within the group.
+    - `example`: the command line after `ratchet.sh` in the overview, by default only the name. `examples`: the text at
+      the end of --help, by default `example`.
+    - `is_watched`: the verb reads files that anyone may have written, so its time and memory are limited
+      (harness.shell.watch).
+    - `shows_texts`: the output contains the text of files, so `ratchet.sh` in it is not replaced by the command that
+      the user typed.
+    - `hints_name_contest`: hints with this verb get `-C CONTEST`. False for a verb that works on another contest than
+      the current one (`new`).
 
     Programs may call the verb if it has an `effect`, under the name `tool` if that is set. They do not get the
     arguments `not_for_tools`. `other_names` maps an argument to another name under which programs may pass it.

@@ -19,8 +19,8 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 def run_watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
     """The exit code of `run`, which runs in a child, or of `fail(kind, message)` if the child had to be ended.
 
-    Memory and time are limited from the first `reading_limits.note` on: until then, the child has read no stranger's
-    file.
+    Memory and time are limited from the first `reading_limits.note` on, because before it the child has not read any
+    stranger's file.
     """
     if not hasattr(os, "fork"):
         return run()
@@ -97,7 +97,7 @@ def _until_it_ends(child: int, reading: int, asked: list[float]) -> tuple[int, i
                 complaint = _excess(child, size, times, _cpu_seconds(child) - begun)
             if complaint:
                 os.kill(child, signal.SIGKILL)
-        # A verb that ends at once must not have to wait for its watcher.
+        # The first waits are short, so that a quick verb does not have to wait for its watcher.
         wait = min(_LOOK_SECONDS, wait * 1.5 if wait < early else _LOOK_SECONDS)
         time.sleep(wait)
 

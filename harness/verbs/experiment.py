@@ -21,9 +21,10 @@ class JudgedAttempt(Attempt):
 class ExperimentDocument:
     """An attempt, its row in the table of attempts, and the remarks on it.
 
-    `recorded` is False if kernel.py is the champion's own text: it was judged again, no number was used, and the ledger
-    has no new attempt. `row` is then None. `noted` is True if the result was kept as a note on the champion.
-    `messages` are the remarks that stderr shows as well.
+    - `recorded`: False if kernel.py is the champion's own text. In this case the champion was judged again, no number
+      was used, the ledger has no new attempt, and `row` is None.
+    - `noted`: True if the result was kept as a note on the champion.
+    - `messages`: the remarks that stderr shows as well.
     """
 
     recorded: bool
@@ -90,7 +91,7 @@ class Experiment(Verb):
             remarks: list[str] = []
             judged = ratchet.attempt(bench, hypothesis, options, attempts.say_and_keep(remarks))
         attempt = judged.attempt
-        # The text of the report has these sentences among its warnings.
+        # In the text of the report, these sentences are among the warnings.
         words = attempts.friendly_words(contest, attempt) if arguments.json else ()
         stored = {field.name: getattr(attempt, field.name) for field in fields(attempt)}
         return Outcome(

@@ -7,7 +7,7 @@ from harness.shell.arguments import directory
 from harness.shell.parser import Parser
 from harness.shell.verb import Outcome, Verb
 
-# The text about all tools that a client gives to its model. AGENTS.md is the longer text, for programs that use the
+# The text about all tools, which a client gives to its model. AGENTS.md is a longer text, for programs that use the
 # command line.
 _INSTRUCTIONS = """\
 A ratchet for accelerator kernels: kernel.py is edited, judged, and kept only if it is correct and faster.

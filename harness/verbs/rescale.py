@@ -11,7 +11,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleDocument:
-    """The kernels timed again under the timing key `key_digest`; `skipped` are sentences on kernels without a time."""
+    """The kernels that were timed again under the timing key `key_digest`; `skipped` has sentences on the others."""
 
     key_digest: str
     notes: tuple[Note, ...]

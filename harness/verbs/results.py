@@ -12,8 +12,12 @@ from harness.shell.verb import Document, Verb
 class ResultsDocument:
     """The attempts, newest last, each with its time on the `scale` and as it was recorded.
 
-    `champion` is the champion's number, `gain` the gain up to the champion, `notes` are later findings about recorded
-    kernels, `skipped` lists unreadable attempts. Filters choose `rows`; `gain` and `notes` are of the whole ledger.
+    - `champion`: the champion's number.
+    - `gain`: the gain from the first accepted kernel to the champion.
+    - `notes`: later findings about recorded kernels.
+    - `skipped`: sentences on unreadable attempts.
+
+    Filters choose the `rows`. `gain` and `notes` are of the whole ledger.
     """
 
     scale: Scale | None

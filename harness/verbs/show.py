@@ -34,7 +34,7 @@ class Show(Verb):
     def configure(self, parser: Parser) -> None:
         parser.attempt("the attempt's number (default: the newest)")
         parser.member()
-        # `judge` and attempts take it, so people type it here too.
+        # `judge` and attempts have this option, so people type it here too.
         parser.flag("--full", "print the whole report, which is also the default")
         parser.json("the record as JSON")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harness.render.progress import Progress
     from harness.render.sections import Block
 
-# Explanations of the floor, by the part that sets it; any other part sets it by the time of its operations.
+# Explanations of the floor, by the part that determines it. Any other part determines it by the time of its operations.
 _FLOORS = {
     "HBM": "its bytes at full bandwidth",
     "links": "the bytes of the busiest link direction at the bandwidth that links reach",
@@ -56,10 +56,11 @@ class CycleFigures:
 class SimulateDocument:
     """The simulation of a program's compiler dumps; if there is no latency, `unknown` says why.
 
-    `total_seconds` includes the time in which operands are fetched. `profile_seconds` is the time in a profile of the
-    chip if XLA has the runtime fetch operands before the program starts (cross-program prefetch), else None.
-    `range_seconds` are the least and the most time if there is no latency because the SparseCore does a part of the
-    work.
+    - `total_seconds`: the time including the fetches of operands before the program starts.
+    - `profile_seconds`: the time that a profile of the chip would show, without these fetches. None if XLA does not let
+      the runtime fetch operands before the program starts (cross-program prefetch).
+    - `range_seconds`: the least and the most time, if there is no latency because the SparseCore does a part of the
+      work.
     """
 
     chip: str

@@ -8,7 +8,8 @@ from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_screening
 
-# Each setting takes some seconds on two cores; a larger grid is a typing error, or a case for `tune`.
+# The most settings in a grid. Each setting takes some seconds on two cores, so a larger grid is a typing error, or a
+# task for `tune`.
 _MOST_SETTINGS = 256
 
 

@@ -30,6 +30,6 @@ class Test(Verb):
         from harness.verbs.parts import project_tests
 
         quick = ("--quick", "-m", "not slow and not long and not device") if arguments.quick else ()
-        # Tests take turns on one device: a second process would only collect them again.
+        # Tests use one device one after the other, so a second process would not make them faster.
         alone = ("-n", "0") if "device" in arguments.options and "-n" not in arguments.options else ()
         return Outcome(exit_code=project_tests.run([*quick, *alone, *arguments.options]))

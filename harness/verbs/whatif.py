@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class WhatifDocument:
     """A run's time on the real chip, and on chips with scaled resources.
 
-    With several timing inputs, `seconds` is their mean. `timing_inputs` and `operations` are each empty if they would
-    have only one entry.
+    With several timing inputs, `seconds` is the mean over them. `timing_inputs` and `operations` are each empty if they
+    would have only one entry.
     """
 
     source: Literal["simulated"]
@@ -36,7 +36,7 @@ class WhatifDocument:
     answers: tuple[Answer, ...]
 
 
-# A clock that helps this many times as much as the best resource shows that no single resource binds.
+# If a faster clock helps this many times as much as the best resource, no single resource binds.
 _FAR_MORE = 4
 _RESOURCES = tuple(field.name for field in fields(Factors))
 
@@ -125,7 +125,7 @@ def _blocks(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...
         ]
         for answer in scaled
     ]
-    # All factors together beat any single factor, so they say nothing about it; no kernel can change the clock.
+    # Only single resources are compared, without the clock, which no kernel can change.
     alone = [answer for answer in scaled if len(answer.scale.resources) == 1 and answer.scale.clock == 1]
     best = min(alone, key=lambda answer: answer.time_ratio, default=None)
     last = "of these, only the clock, which no kernel can change, would make the program notably faster"

@@ -46,11 +46,14 @@ def _no_arguments(parser: Parser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand; `words` follow the name in its example, `arguments` adds its own options to the parser.
+    """One subcommand.
 
-    `places` are the names of the arguments that take a capture. A single capture may be left out: then the newest
-    capture is taken. `tool` is the subcommand's name as a tool, "" for its usual name; None if it is not offered as a
-    tool, because it starts a server or writes a file.
+    - `words`: the words that follow the name in its example.
+    - `arguments`: a function that adds the subcommand's own options to the parser.
+    - `places`: the names of the arguments that take a capture. If there is only one, it may be left out, and the newest
+      capture is used.
+    - `tool`: the subcommand's name as a tool; "" for its usual name. None if it is not offered as a tool, because it
+      starts a server or writes a file.
     """
 
     name: str
@@ -142,7 +145,7 @@ def _useful_flops(arguments: Namespace, place: CaptureFiles) -> float | None:
         evidence = history.attempt(place_of(folder), place.attempt).evidence
     except RatchetError:
         return None
-    # A capture of a suite shows one member, which only the capture's name tells.
+    # A capture of a suite shows only one member, and the capture does not state which one.
     return None if evidence.members else evidence.problem.work.flops
 
 

@@ -367,12 +367,12 @@ def test_an_attempt_that_was_cut_off_is_undone_and_the_answer_says_so(tool: str,
         answers.append(await answer(client, tool))
 
     talk(folder, conversation)
-    assert "did not end: kernel.py is again what it was before" in " ".join(answers[0]["messages"])
+    assert "did not end: kernel.py has its earlier text again" in " ".join(answers[0]["messages"])
     assert (folder / "kernel.py").read_bytes() == b"# the original\n"
     assert "did not end" not in " ".join(answers[1]["messages"])
     cut_off(folder)
     printed = ratchet(folder, tool, "--json", expect=0)
-    assert "did not end: kernel.py is again what it was before" in " ".join(json.loads(printed.stdout)["messages"])
+    assert "did not end: kernel.py has its earlier text again" in " ".join(json.loads(printed.stdout)["messages"])
     assert "did not end" not in printed.stderr
 
 

@@ -37,7 +37,7 @@ def test_gains_are_compared_not_ratios_of_time() -> None:
 def test_too_few_to_say() -> None:
     few = calibration([row_with(1, 0.5, 0.5), row_with(2, 0.5, 0.6)])
     assert few.median_ratio is None
-    assert calibration_line(few).endswith("too few to say how good they are")
+    assert calibration_line(few).endswith("too few to judge the expectations")
     assert calibration_line(calibration([row_with(1, None, 0.5)])) == ""
 
 

@@ -181,7 +181,7 @@ def test_a_loser_is_judged_again_without_touching_anything(repository: Path, con
     assert "drift 0.00% of the recorded time" in printed
     assert "the same seeds may draw other inputs now" in " ".join(printed.split())
     assert "the same verdict" in printed
-    assert "judge " in printed.partition("what differs since:")[2]
+    assert "judge " in printed.partition("differences since then:")[2]
     assert "nothing was recorded; files are in profile_data/replay/0003" in printed
     assert (contest / "profile_data" / "replay" / "0003").is_dir()
     after = (users_state(repository), (contest / "kernel.py").read_bytes(), git(repository, "for-each-ref"))

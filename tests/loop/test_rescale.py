@@ -121,7 +121,7 @@ def test_an_attempt_checks_the_champion_again_and_rescales_after_its_report(
 def test_a_checks_key_alone_leaves_times_and_makes_one_check(contest: Path, wider: dict[str, str]) -> None:
     before = ratchet(contest, "status", expect=0, environment=wider).stdout
     assert "not checked under today's keys" in before
-    assert "no time on today's scale" not in before
+    assert "no time under today's keys" not in before
     done = ratchet(contest, "experiment: it stands", "--record", expect=0, environment=wider)
     assert "kept as a note on attempt 2" in done.stdout
     (note,) = notes(contest)

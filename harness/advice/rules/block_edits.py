@@ -7,8 +7,8 @@ from harness.records import Edit, Window
 
 # The largest key block of the best published attention kernels: with a larger one the tile of scores spills.
 LARGE_KEY_BLOCK = 2048
-# Fetching a block takes about a microsecond before its first byte comes (DMA latency): a grid step shorter than that
-# cannot hide the fetch of the next step's block.
+# A step that is shorter than this cannot hide the fetch of the next step's block, because about a microsecond passes
+# before the first byte of a block arrives (DMA latency).
 SHORT_STEP_SECONDS = 1e-6
 
 
@@ -34,7 +34,7 @@ def raise_words(edit: Edit) -> str:
 def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
     """Edits that double an input's block along one axis, up to the axis's length.
 
-    There is none for an axis along which the block has a single element, or all elements.
+    Axes along which the block has only one element, or all elements of the array, are left out.
     """
     return tuple(
         Edit(
@@ -51,7 +51,7 @@ def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
 
 
 def fetch_ahead(seen: Observed, names: str, observation: str) -> RuleCase:
-    """The case of transfers of the inputs `names` that should overlap with arithmetic; it has no bound on the gain.
+    """A case that advises to overlap the transfers of the inputs `names` with arithmetic; the gain has no bound.
 
     A BlockSpec of pl.pallas_call takes one or two buffers; an input's BlockSpec of pltpu.emit_pipeline takes more (jax
     0.10.2).

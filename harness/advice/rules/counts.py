@@ -15,7 +15,7 @@ from harness.records.cycle_breakdown import TRANSPOSED_PUSH
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 _NOTABLE_SHARE = 0.05
-# Operations outside the kernel are reported if they take at least this share of the time: most of it can be saved.
+# Operations outside the kernel are reported if they take at least this share of the time. Most of it can be saved.
 _NOTABLE_OUTSIDE = 0.01
 # Computed exponentials per needed exponential; rescaling a running sum takes a few more.
 _NOTABLE_EXPONENTIALS = 1.25
@@ -93,12 +93,12 @@ def around(seen: Observed) -> RuleCase | None:
     if seen.report.communication is not None:
         others = _without_results(seen, others)
     if seen.outside_ops is not None and not any(word in op.name for op in others for word in _MOVES):
-        # No operation that takes time in the schedule is a copy or a transpose: the counted copies bring operands into
-        # another memory, such as VMEM.
+        # No operation that takes time in the schedule is a copy or a transpose. So the counted copies only bring
+        # operands into another memory, such as VMEM.
         moves = 0
     if _is_kept_outside_the_grid(seen):
-        # XLA copies the input that the caller keeps into the output; the blocks that the grid leaves out need this
-        # copy.
+        # XLA copies the input that the caller keeps into the output. This copy is needed, because the grid leaves out
+        # some blocks of the output.
         moves -= hlo.copy if hlo and moves else 0
         others = [op for op in others if "copy" not in op.name]
     time = sum(op.seconds for op in others)
@@ -226,7 +226,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
     if not each or wide is None:
         return None
     misaligned = [w for w in seen.inputs if any(size % wide and size > wide for size in w.block_shape[-2:])]
-    # Without exponentials nothing else shows how often the body is unrolled.
+    # Without exponentials, the expected count is unknown, because nothing shows how often the body is unrolled.
     expected = _of_bodies(seen, "matmul", "exp", "reduction") if _expected(seen, "exp") else there // each * each
     # The body of the first tile has nothing to rescale, and shows fewer exponentials than the other bodies.
     is_more = 0 < _NOTABLE_MATMULS * expected <= there
@@ -243,7 +243,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"{there} matmuls in the kernel instead of {expected or each} (Mosaic): they are split",
         suggestion=suggestion,
-        # No count tells how long fewer, larger products would take.
+        # The gain is unknown, because no count shows how long fewer, larger products would take.
         gain=None,
         kind="constants" if misaligned else "body",
     )
@@ -330,7 +330,7 @@ def padded_blocks(seen: Observed) -> RuleCase | None:
     if worst is None:
         return None
     source = SCHEDULE if seen.run and seen.run.breakdown else ROOFLINE
-    # If moving the padding costs next to nothing, it only takes up VMEM, and the gain from freeing VMEM is unknown.
+    # If moving the padding costs next to nothing, it only takes up VMEM. The gain from freeing this VMEM is unknown.
     gain = cost if cost is not None and cost >= NOTABLE_GAIN else None
     shape = " x ".join(map(str, worst.block_shape))
     rows, columns = worst.block_shape[-2:]

@@ -23,7 +23,7 @@ _LESS_TRAFFIC = 0.9
 
 @rule("masked blocks", "mask", LEVERS, "skip masked blocks")
 def masked_blocks(seen: Observed) -> RuleCase | None:
-    """A causal kernel does needless work: it computes masked blocks, or masked parts of blocks on the diagonal."""
+    """A causal kernel computes masked blocks, or masked parts of blocks on the diagonal."""
     work = seen.evidence.problem.work
     executed = seen.run.mxu_flops if seen.run else None
     if not seen.is_causal:
@@ -38,7 +38,7 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
             f"the matrix unit executed {decimal(executed, 'FLOP')} (simulated), {factor:.2f}x the useful "
             f"{decimal(work.matmul_flops, 'FLOP')}"
         )
-        # The trace counts the body in every step of the grid: if less was executed, the body is under a condition.
+        # The trace counts the body once for each step of the grid. If less was executed, the body is under a condition.
         covered = _coverage(seen)
         # A half-filled unit executes more FLOPs than its scores need.
         most = min(most, computed_scores(seen) or most)

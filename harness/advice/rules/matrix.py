@@ -62,7 +62,7 @@ def wide_operands(seen: Observed) -> RuleCase | None:
 
 
 def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
-    """The line with too many matmul operations, their number / the expected number, and the excess as a share of slots.
+    """The line with too many matmul operations; their number / the expected number; the excess as a share of the slots.
 
     None if no line has too many, or if operations cannot be assigned to a matmul.
     """
@@ -145,7 +145,8 @@ def half_filled(seen: Observed) -> RuleCase | None:
     # already, the excess is half of that.
     if executed and least and executed / least < 1 + 0.75 * (1 / filled - 1):
         return None
-    # Scores are counted by exponentials, and a masked score may have none: two forms of one kernel differ in `least`.
+    # The useful FLOPs are stated here instead of `least`, which is derived from exponentials. Two forms of one kernel
+    # may differ in `least`, because a masked score may have no exponential.
     useful = seen.evidence.problem.work.matmul_flops
     done = ""
     if executed and useful:

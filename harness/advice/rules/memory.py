@@ -11,7 +11,7 @@ from harness.advice.score_block import score_block_bytes
 from harness.records import Edit, Window
 from harness.units import decimal, kibibytes, percent
 
-# Half of the bandwidth in use is enough for re-reads to matter even where arithmetic binds.
+# If this share of the bandwidth is used, re-reads matter even if arithmetic binds.
 _NOTABLE_BANDWIDTH = 0.50
 # The published target of a memory-bound program, and the bandwidth that a stream of transfers reaches.
 _TARGET_HBM = 0.7
@@ -21,11 +21,11 @@ _LEAST_TRAFFIC = 1.10
 # At this many times the least possible traffic, re-reads are most of it.
 _FAR_OVER = 4
 _NEARLY_FULL_VMEM = 0.80
-# Waits for one operand that are worth a hint.
+# The least share of the time that waits for one operand must take to be reported.
 # The two attempts that followed this advice saved 26 and 40 % of the time (benchmarks/RULES.md).
 _IDLE_WEIGHT = 0.5
 _NOTABLE_WAIT = 0.05
-# A raised limit takes VMEM from the program around the kernel, in vain if less than this share of the limit is used.
+# If less than this share of a raised limit is used, the limit takes VMEM from the program around the kernel in vain.
 _UNUSED_VMEM = 0.50
 # The compiler needs some of a core's VMEM itself.
 _MOST_OF_VMEM = 0.75
@@ -47,7 +47,7 @@ def rereads(seen: Observed) -> RuleCase | None:
         return None
     query = seen.inputs[0]
     rows, factor = query.block_shape[-2], 2
-    # Twice the ridge: at the ridge itself memory still takes as long as the arithmetic.
+    # The target is twice the ridge, because at the ridge itself memory takes as long as the arithmetic.
     while report.intensity * factor < 2 * report.ridge:
         factor *= 2
     while factor >= 2 and not (rows * factor <= query.array.shape[-2] and fits(seen, rows, factor)):

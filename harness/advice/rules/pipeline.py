@@ -69,7 +69,7 @@ def bubbles(seen: Observed) -> RuleCase | None:
     if larger:
         suggestion = f"{raise_words(larger)}: a step then has more independent work to fill the waits"
     unit, _, reason = max(stalls, key=lambda name: stalls[name]).partition(" ")
-    # A unit that works nearly all the time cannot do the same work in less.
+    # If a unit is busy nearly all the time, its busy time bounds the gain.
     busy = seen.used(unit) if reason == "busy" and seen.used(unit) >= _NEARLY_FULL else None
     works = "" if busy is None else f"; the {unit} works in {percent(busy)} of the cycles"
     return RuleCase(
@@ -231,7 +231,7 @@ def fill_and_drain(seen: Observed) -> RuleCase | None:
     if ends < _NOTABLE_SHARE or seen.steps >= _MANY_STEPS:
         return None
     if seen.steps == 1:
-        # The rule "one giant block" is for this case.
+        # The rule "one giant block" covers this case.
         return None
     both_ways, edits = _both_ways(seen)
     if not both_ways:

@@ -6,13 +6,14 @@ from harness.advice.score_block import SCORE_BLOCK
 from harness.records import Edit, Row
 from harness.units import count, decimal, percent, seconds
 
-# One spill or fill in twenty cycles: about as many as the load and store slots have room for next to real work.
+# Spills and fills per cycle (one in twenty cycles). About as many fit into the load and store slots next to other work.
 _SPILLS_PER_CYCLE = 0.05
 # A spill cliff: four times the spills, and 1000 more.
 _CLIFF_FACTOR, _CLIFF_SPILLS = 4, 1000
 # A vector register holds 8 x 128 values of 32 bits, and an operation of the vector unit works on one.
 _REGISTER_VALUES = 1024
-# One product gives 1 result of the matrix unit per exponential if exponentials are float32, and 2 if they are bfloat16.
+# The number of results of the matrix unit per exponential operation is 1 if exponentials are float32, and 2 if they are
+# bfloat16. Above this number, they count as bfloat16.
 _PACKED = 1.5
 _NOTABLE_SHARE = 0.05
 # A core that waits for transfers a third of the time has slots to spare for spills.

@@ -28,22 +28,25 @@ PRACTICE = "this project's ledger"
 
 ROOFLINE = "roofline"
 SCHEDULE = "simulated schedule"
-# A gain with this source is not a bound but the simulated effect of an edit.
+# A gain with this source is the simulated effect of an edit. All other gains are bounds.
 SIMULATED_EDIT = "simulated edit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleCase:
-    """One case of a rule. `gain` bounds the share of the time that the change saves, None if there is no bound.
+    """One case of a rule.
 
-    No single cause bounds the gain of another block size: a larger block means fewer steps, rescalings and re-reads at
-    once (benchmarks/RULES.md). `edits` change block sizes as advised. `cost` is the share of the time that the observed
-    cause takes now: it ranks a case whose gain is not known.
-
-    `knob` names the thing that is changed, if other rules change it too: among cases with the same knob only the
-    strongest is reported. `kind` overrides the rule's kind of change. `weight` is the share of the gain or cost that
-    counts in the ranking: less than 1 if the bound on the gain is loose, or if many attempts that followed the advice
-    lost. `comes_first` marks a case that makes all other advice pointless.
+    - `gain`: an upper bound on the share of the time that the change saves; None if there is no bound. A change of a
+      block size has no bound from a single cause, because a larger block means fewer steps, rescalings and re-reads at
+      the same time (benchmarks/RULES.md).
+    - `cost`: the share of the time that the observed cause takes now. It ranks a case whose gain is not known.
+    - `edits`: the advised changes of block sizes.
+    - `knob`: the thing that is changed, if other rules change it too. Of several cases with one knob, only the
+      strongest is reported.
+    - `kind`: overrides the rule's kind of change.
+    - `weight`: the factor of the gain or cost in the ranking. It is less than 1 if the bound on the gain is loose, or
+      if many attempts that followed the advice lost.
+    - `comes_first`: True for a case that makes all other advice pointless.
     """
 
     observation: str
@@ -60,7 +63,7 @@ class RuleCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule: `says` is its sentence. A simulated what-if that makes the resource `ceiling` cheaper bounds the gain.
+    """A rule: `says` is its sentence. A simulated what-if in which the resource `ceiling` costs less bounds the gain.
 
     `keeps_traffic` marks a change that moves as many bytes as before, so that transfers take as long as before.
     """
@@ -90,7 +93,7 @@ def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[Simu
     """
     gain, source = finding.gain, finding.gain_source
     ceiling = next((c for c in seen.ceilings if c.resource == rule.ceiling and rule.ceiling), None)
-    # A ceiling bounds this schedule, not the schedule for another block size.
+    # A ceiling is a bound for this schedule, but not for the schedule of another block size.
     ceiling = None if finding.edits else ceiling
     if ceiling is not None and (gain is None or 1 - ceiling.time_ratio < gain):
         gain, source = max(0.0, 1 - ceiling.time_ratio), f"simulated what-if: {ceiling.words}"

@@ -98,7 +98,7 @@ def plateau(seen: Observed) -> RuleCase | None:
     fruitless = 0
     for row in reversed(seen.previous):
         if row.kind == "rebaseline":
-            # An attempt that only checks the champion again tried nothing and won nothing.
+            # An attempt that only checks the champion again is no try.
             continue
         if row.outcome == "accept":
             break

@@ -11,9 +11,9 @@ from harness.units import percent
 
 # A unit that uses more than this share of its issue slots is the one that the schedule waits for.
 _BINDING_SLOTS = 0.60
-# A schedule that issues bundles in this share of the cycles does not wait for memory.
+# If bundles are issued in this share of the cycles, the schedule does not wait for memory.
 _DENSE_ISSUE = 0.80
-# A fifth of the time lost to busy units is more than any schedule of a mature kernel shows.
+# If this share of the time is lost to busy units, it is reported. Schedules of mature kernels lose less.
 _MANY_STALLS = 0.20
 # Published: exp over 10 % of the time means that the vector unit binds.
 _MUCH_EXP = 0.10
@@ -222,9 +222,10 @@ def _at(hottest: LineTime, cycles: float) -> str:
 def _is_division(line: LineTime) -> bool:
     """True if most transcendental operations of the line are reciprocals, and they are its main work.
 
-    A division with its broadcast takes at most 1.5 XLU operations for each reciprocal in every record of
-    `examples/`, a mean takes two or more. A reciprocal for each register of values takes at most 14 vector operations,
-    one that 16 registers share takes 37: the compiler has made one reciprocal of the divisions already.
+    In all records of `examples/`, a division with its broadcast takes at most 1.5 XLU operations for each reciprocal,
+    and a mean takes two or more. If each register of values has its own reciprocal, there are at most 14 vector
+    operations for each reciprocal. If 16 registers share a reciprocal, there are 37; then the compiler has already made
+    one reciprocal of the divisions.
     """
     reciprocals = sum(number for name, number in line.operations if name in ("EUP rcp", "EUP recip"))
     units = line.units

@@ -5,16 +5,16 @@ from harness.ledger.fsck import accepts, checks, inventory, noted, rulings, sign
 from harness.records import Audit, Finding, Key, Replay
 from harness.units import percent
 
-# The same program on the same machine takes the same simulated time; seconds go through text and back.
+# The same program takes the same simulated time. This tolerance is for seconds that were written as text.
 _SAME_TIME = 1e-9
 
 
 def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = None) -> Audit:
-    """Every disagreement between log, branch, experiments/ and the ratchet's own state, with its remedy.
+    """The findings on a ledger, each with its remedy.
 
-    Every verdict and time that does not follow from its record is a finding too. With `signed_by` (the `who` of
-    `signatures.unsigned`), everything that those signers did not sign is also a finding. `present` is the key of new
-    evidence, None if it is not known.
+    A finding is a disagreement between log, branch, experiments/ and the ratchet's own state, or a verdict or time that
+    does not follow from its record. With `signed_by` (the `who` of `signatures.unsigned`), everything that these
+    signers did not sign is a finding too. `present` is the key of new evidence, None if it is not known.
     """
     place = ledger.place
     findings: list[Finding] = []

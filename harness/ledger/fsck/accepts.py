@@ -19,9 +19,9 @@ def without_commit(
 ) -> Iterator[Finding]:
     """A finding for every record of an accept without its commit on a branch; a note if the commit may have existed.
 
-    A logged accept without a commit is not a fault: the branch moved before it could be committed, or was thrown away.
-    An ordinary commit that brought the record counts as a squashed branch if it also brought the kernel.py of this
-    record or of a later accept. A shallow clone may lack the commits.
+    A logged accept without a commit is not a fault: either the branch moved before the accept could be committed, or
+    the branch was deleted. An ordinary commit that brought the record counts as a squashed branch if it also brought
+    the kernel.py of this record or of a later accept. A shallow clone may lack the commits.
     """
     on_branch = {(accept.number, accept.kernel_digits) for accept in accepted}
     in_log = {(record.row.number, record.attempt.kernel_sha256) for record in logged}

@@ -19,11 +19,12 @@ from harness.ledger.git import locks
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Finding, Key, Row
 
-# JSON keeps doubles exactly, but the sums behind them may be added in another order.
+# JSON keeps doubles exactly, but another version may add the terms of a sum in another order.
 _RELATIVE_TOLERANCE = 1e-9
 # Errors from numbers that no ratchet wrote: too large for a double, or a division by zero.
 NOT_COMPUTED = (RatchetError, ValueError, ArithmeticError, LookupError)
-# Figures of the report whose formulas a later judge may change; the score's formula is published and stays.
+# Figures of the report whose formulas a later judge may change. The score is missing here, because its formula is
+# published and does not change.
 _OPINIONS = ("util", "regime", "gap_fraction")
 
 
@@ -59,7 +60,7 @@ def numbers(
                 "judged-against",
                 record.where,
                 f"it was judged against {record.attempt.judged_against[:12]}, but its parent is {parents[1][:12]}",
-                f"the record decides; {fetch(place)}",
+                f"the record is valid, the commit's parent is not; {fetch(place)}",
             )
         before = record
     missing = _ranges_missing({record.row.number for record in (*logged, *filed)})
@@ -107,7 +108,7 @@ def derived(place: Place, record: HeldAttempt, notes: list[str]) -> Iterator[Fin
             f"row-{name.replace('_', '-')}",
             record.where,
             f"the row of attempt {row.number} says {name} {old}, its record gives {new}",
-            f"one of them was edited: the evidence decides; {fetch(place)}",
+            f"one of them was edited: trust the evidence in the record; {fetch(place)}",
         )
 
 
@@ -212,7 +213,7 @@ def branch(
                 "trailers",
                 where,
                 f"its trailers say {'; '.join(wrong)}",
-                "the record decides; the commit's message was edited",
+                "nothing to do: the record is valid, and the commit's message was edited",
             )
         committed = git.entries(place.repository, accept.commit, place.experiments)
         blobs = [entry.blob for name, entry in committed.items() if experiments.number_of(name) == accept.number]

@@ -15,7 +15,8 @@ from harness.records import Attempt, Finding, Row
 class HeldAttempt:
     """One attempt in a place of the ledger; `is_packed`: it is a line of attempts.jsonl.
 
-    `path` is its file in experiments/; for a packed attempt, its former file; for one from the log, "".
+    `path` is the attempt's file in experiments/. For a packed attempt, it is the former file; for an attempt from the
+    log, it is "".
     """
 
     where: str
@@ -58,7 +59,7 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
                     "row-differs",
                     where,
                     f"the row in its message is not the row in its {RECORD_NAME}",
-                    f"the record decides; this commit is not the ratchet's; {fetch(place)}",
+                    f"the record is valid, the message is not: the ratchet did not make this commit; {fetch(place)}",
                 )
             )
     return records
@@ -67,7 +68,8 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
 def filed(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
     """The attempts in experiments/ and attempts.jsonl: in the working tree and, if different, at HEAD."""
     lines = _packed(place, findings)
-    # If a packed attempt has a file too, a killed `pack` left it, or only the working tree's copy has been removed.
+    # A packed attempt may have a file too, for one of two reasons: a killed `pack` left the file, or the file was
+    # removed only from the working tree and is still at HEAD.
     return [
         *(record for record in _single_files(place, findings) if value_text(record.data) not in lines),
         *lines.values(),

@@ -1,4 +1,4 @@
-"""Checks the signatures of log commits and accepts with git: which are unsigned, bad, or of another signer."""
+"""Finds log commits and accepts that are not signed, or whose signature is bad or by another signer, using git."""
 
 import contextlib
 import re
@@ -107,6 +107,6 @@ def _signature_complaints(place: Place, commits: Sequence[str], who: str, *, is_
 
 
 def _is_ssh(place: Place, commit: str) -> bool:
-    """True if the commit is signed with an SSH key: an OpenPGP signature is never that of an allowed signer."""
+    """True if the commit is signed with an SSH key. Only such a signature can be by an allowed signer."""
     head = run(place.repository, "cat-file", "commit", commit).partition(b"\n\n")[0]
     return b"-----BEGIN SSH SIGNATURE-----" in head

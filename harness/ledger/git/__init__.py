@@ -64,7 +64,7 @@ def open_repository(path: Path) -> Repo:
             f"{repository.git_dir} is bare: it has no files to experiment on. Use a clone or a worktree",
         )
     if folder.resolve().is_relative_to(git_directory(repository)):
-        # A commit may hold the files of a git directory, whose configuration names programs for git to run.
+        # A commit may contain the files of a git directory, whose configuration may name programs that git runs.
         raise RatchetError(
             "bare-repository",
             f"{repository.git_dir} is laid out as a git directory, so it is no working tree. Name another folder "
@@ -73,7 +73,7 @@ def open_repository(path: Path) -> Repo:
     top = str(repository.working_tree_dir)
     overrides = environment_here(str(repository.git_dir), _common_directory(str(repository.git_dir)), top)
     repository.git.update_environment(**overrides)
-    # Discovery only read files; git checks the owner at the first real command.
+    # So far only files were read. This first git command checks the owner of the repository.
     run(repository, "rev-parse", "--git-dir")
     return repository
 

@@ -19,9 +19,9 @@ def _as_options(settings: Sequence[str]) -> list[str]:
     return [word for setting in settings for word in ("-c", setting)]
 
 
-# The user may have configured anything, but the output is parsed, and objects must be UTF-8 and synced to disk. Every
-# object is synced before the ref that needs it, because the command that wrote the object has ended. With
-# `safecrlf=false`, mixed line endings in kernel.py are normalised as by `git add`, instead of refused.
+# Settings that override the user's configuration. The output of git must be parsable, and objects must be UTF-8 and
+# synced to disk. Every object is synced before the ref that needs it is written, because the command that wrote the
+# object has ended. With `safecrlf=false`, mixed line endings in kernel.py are normalised as by `git add`, not refused.
 _CONFIGURATION = (
     # A repository may name a program that tells git which files changed; this setting keeps git from running it.
     "core.fsmonitor=false",
@@ -29,7 +29,7 @@ _CONFIGURATION = (
     "core.quotePath=false",
     "core.safecrlf=false",
     "core.fsync=committed,reference,index",
-    # A command that outlived its killed ratchet may hold a ref for a moment; git by default waits only 0.1 s.
+    # A git command that outlived a killed ratchet may hold a ref for a moment. By default, git waits only 0.1 s.
     "core.filesRefLockTimeout=3000",
     "core.packedRefsTimeout=3000",
     "i18n.commitEncoding=UTF-8",
@@ -57,8 +57,8 @@ _REFUSALS = (
     ("tell me who you are", "identity", ""),
     ("but expected", "ref-moved", "another process moved the ref at the same moment; run again"),
     ("reference already exists", "ref-moved", "another process made the ref at the same moment; run again"),
-    ("index.lock': File exists", "index-locked", "a git command is at work here, or died and left its lock: see above"),
-    (".lock': File exists", "ref-locked", "a git command is at work here, or died and left its lock: see above"),
+    ("index.lock': File exists", "index-locked", "wait for the git command that made this file; if it died, remove it"),
+    (".lock': File exists", "ref-locked", "wait for the git command that made this file; if it died, remove it"),
     ("insufficient permission", "read-only", "make the repository writable for you"),
     ("Permission denied", "read-only", "make the repository writable for you"),
 )
@@ -170,9 +170,9 @@ def refusal(arguments: Sequence[str], status: int, complaint: str) -> RatchetErr
 
 
 def environment_here(git_directory: str, common_directory: str, working_tree: str) -> dict[str, str]:
-    """Values for those GIT_* variables that a hook has set, so that they name the opened repository.
+    """Values that make the GIT_* variables that a hook has set name the opened repository.
 
-    Variables that are not set are left out, so that git then finds the repository itself and checks its owner.
+    Variables that are not set are left out, so that git finds the repository itself and checks its owner.
     """
     here = {
         "GIT_DIR": git_directory,

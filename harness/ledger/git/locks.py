@@ -10,7 +10,8 @@ from git import Repo
 from harness.files import refusals_in_words
 from harness.ledger import git
 
-# A git command that outlived its ratchet needs milliseconds; a git command that runs longer has another purpose.
+# A git command that outlived a killed ratchet ends within milliseconds. A git command that runs longer was started by
+# somebody else.
 _PATIENCE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.02
 _PROCESSES = Path("/proc")

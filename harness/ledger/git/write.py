@@ -1,7 +1,7 @@
 """Writes objects, refs and exactly named index entries into a repository, with git plumbing commands.
 
-Commits are built with `commit-tree`, not `git commit`, without the user's index and working tree. So pre-commit and
-commit-msg hooks do not run; the `reference-transaction` hook runs, and may refuse.
+Commits are built with `commit-tree` instead of `git commit`, without the user's index and working tree. So pre-commit
+and commit-msg hooks do not run. The `reference-transaction` hook runs, and may refuse the change.
 """
 
 import time
@@ -20,7 +20,7 @@ from harness.ledger.git.command import attempted, run
 # Editors and prompts hold index.lock for moments when they refresh; a process that holds it longer does real work.
 _INDEX_PATIENCE_SECONDS = 3.0
 _INDEX_PAUSE_SECONDS = 0.05
-# Settings that a user may have switched on for the index must be off for a private index.
+# Settings for the index that a user may have switched on, and that must be off for a private index.
 _PLAIN_INDEX = ("core.splitIndex=false", "core.fsmonitor=false", "core.untrackedCache=false", "index.sparse=false")
 
 
@@ -33,8 +33,8 @@ def write_blob(repository: Repo, data: bytes, path: str | None = None) -> str:
 def write_tree(repository: Repo, base: str | None, changes: Mapping[str, git.TreeEntry], private_index: Path) -> str:
     """Stores the tree of commit `base` (None: empty) with `changes` by path, and returns its id.
 
-    Works in an index of its own at `private_index`, which is removed afterwards. Raises RatchetError, also if a folder
-    is in the place of a file.
+    Uses an index at `private_index`, which is removed afterwards. Raises RatchetError, for example if there is a folder
+    in the place of a file.
     """
     leftovers = (private_index, private_index.with_name(f"{private_index.name}.lock"))
     command = partial(run, settings=_PLAIN_INDEX, environment={"GIT_INDEX_FILE": str(private_index)})

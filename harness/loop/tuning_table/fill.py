@@ -38,11 +38,12 @@ _JUDGED = 3
 # The number of settings that the search takes from other rows of the table.
 _WINNERS = 3
 _TRUTHS = ("True", "False")
-# Failures that no constant of a kernel.py changes: all settings fail like the first.
+# Failures that no constant of a kernel.py can prevent: if one setting fails in such a way, all settings do.
 _OF_CALLS = ("missing-kernel-fn", "wrong-signature", "host-callback", "interpret-mode", "sharded", "sparsecore")
 _OF_PROCESSES = ("judge-patched", "left-behind", "settings-changed")
 _OF_ALL_SETTINGS = frozenset((*existing.BEFORE_THE_CALL, *_OF_CALLS, *_OF_PROCESSES, "dtype-not-on-chip"))
-# Any other reason is assumed to hold for all settings if at least this many have it and none has a latency.
+# Any other reason for a missing latency is assumed to hold for all settings if at least this many settings have the
+# same reason and no setting has a latency.
 _ALIKE = 5
 _NUMBER = re.compile(r"\d+")
 
@@ -240,7 +241,7 @@ def _row(
     # If all judged settings fail, the entry is the fastest, with its failure.
     best, chosen = passed or (judged[0] if judged else (None, None))
     unchecked = _why(chosen) if chosen and not passed else ""
-    # If the entry passed, its figures are from this machine, even if another machine screened the setting.
+    # If the entry passed, its figures come from the judgement on this machine, even if another machine screened it.
     timing = chosen if passed else evidence_of.get(best or ())
     failures = [
         words(settings) + ": " + _why(evidence) for settings, evidence in evidence_of.items() if _ends(evidence) is None
@@ -303,7 +304,7 @@ def _screened(
     progress: Progress,
     where: str,
 ) -> tuple[dict[Settings, Evidence], Mapping[Settings, float]]:
-    """The evidence about each setting that was tried, and the times of settings from the search that this continues.
+    """The evidence about each setting that was tried, and the times of settings from the search that is continued.
 
     The settings are in the order of asking. The search begins with those of `first` that are in the grid; the fallback,
     the first of them, is always tried.

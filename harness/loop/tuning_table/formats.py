@@ -21,9 +21,9 @@ Format = Literal["json", "python", "tokamax"]
 FORMATS: tuple[Format, ...] = ("json", "python", "tokamax")
 _ENDINGS = {"json": "json", "python": "py"}
 _KERNEL, _CHIP, _FIELDS, _TUNED = "KERNEL", "CHIP", "FIELDS", "TUNED_BLOCK_SIZES"
-# A scale does not change the time, and a float in a key would hardly ever match.
+# Parameters that keys leave out: a scale does not change the time, and a float in a key would hardly ever match.
 _NO_KEY = ("scale",)
-# The search's details stay in rows.jsonl: they are longer than the table.
+# Details of the search that tables leave out, because they are longer than the table. They are in rows.jsonl.
 _OF_SEARCH = ("trials", "refused")
 # File names of tokamax's own tables, by kernel.
 _TOKAMAX = {
@@ -111,7 +111,7 @@ def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Param
             }
             fields, entries = tuple(value_of_name[_FIELDS]), set(value_of_name[_TUNED])
             _require_same(where, {(value_of_name[_KERNEL], value_of_name[_CHIP])}, (kernel, chip_name))
-            # The table has no entry for a parameter that its fields do not name.
+            # Parameters that the table's fields do not name have no entry.
             return lambda parameters: (
                 all(name in (*fields, *_NO_KEY) or value is None for name, value in parameters.items())
                 and tuple(parameters.get(field) for field in fields) in entries

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a ledger: everything is inline, nothing is fetched, no other script runs."""
+"""One self-contained HTML page of a ledger: everything is inline, nothing is fetched, and only its own scripts run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from harness.render.series import Entry, Piece, pieces
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
-# Gives the index of a line in a pool that several attempts share: their kernels differ in few lines.
+# Gives the index of a line in a pool of lines, which several attempts share because their kernels differ in few lines.
 Pool = Callable[[Line], int]
 Figure = tuple[str, str, str, str]
 _ONLY_WHERE_KNOWN = ("VMEM", "device time, median", "host time, median")
@@ -216,7 +216,7 @@ def _counters(entry: Entry, report: Report) -> list[tuple[str, ...]]:
 
 
 def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
-    """The bars of this attempt's time and of the champion's; if there are no bars, `missing` gets the reason."""
+    """The bars of this attempt's time and of the champion's time. If there are no bars, `missing` gets the reason."""
     attempt = entry.attempt
     run = attempt.evidence.simulation if attempt else None
     here = pieces(report, run, attempt)

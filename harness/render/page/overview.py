@@ -128,7 +128,7 @@ def moved_by(ratio: float) -> str:
 # Formats of the values of a row.
 _TEXTS: dict[str, Callable[[float], str]] = {
     "score": lambda value: f"{value:,.1f}",
-    # Milliseconds without the unit, which the head of the column has; one digit more below 0.1 ms.
+    # Milliseconds without the unit, which is in the column's title. Times below 0.1 ms get one more digit.
     "seconds": lambda value: f"{1e3 * value:,.{3 if value >= 1e-4 else 4}f}",
     "change": moved_by,
     "expected": moved_by,
@@ -158,7 +158,7 @@ def _says(entry: Entry) -> str:
 
 
 def _counted_as(entry: Entry) -> str:
-    """The word under which an attempt is counted; as in `gain_words`, rebaselines, undos and revokes count apart."""
+    """The word under which an attempt is counted. As in `gain_words`, rebaselines, undos and revokes are separate."""
     if entry.row.kind in (*TITLE_MOVES, "rebaseline"):
         return entry.row.kind
     if entry.is_revoked:

@@ -20,9 +20,11 @@ Plain = dict[str, object]
 
 # Scripts of every page: elements, colours, charts, sortable tables, dialogs, search.
 _SHARED = ("island.js", "theme.js", "charts.js", "listing.js", "dialog.js", "search.js")
-# Rows per compressed piece: neighbours share most of their lines, and opening a row unpacks little.
+# The number of rows in one compressed piece. Neighbouring rows share most of their lines, so they compress well
+# together; in larger pieces, opening a row would unpack too much.
 CHUNK = 20
-# A kernel.py with its helpers has some ten thousand characters; a browser would hang at a line of megabytes.
+# The longest text that a page shows. A kernel.py with its helpers has some ten thousand characters, and a browser would
+# hang at a line of megabytes.
 _LONGEST = 200_000
 _SLOT = re.compile(r"<!--\[(\w+)\]-->")
 
@@ -63,7 +65,7 @@ def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain])
         "charts": f'<script type="application/octet-stream" id="charts">{charts}</script>' if charts else "",
         "own": scripts,
     }
-    # One pass over the template: inserted text is not searched again.
+    # All slots are filled in one pass, so that inserted text is not searched for slots.
     return _SLOT.sub(lambda match: slots[match[1]], _asset("page.html")).encode("utf-8", "replace")
 
 
@@ -95,7 +97,7 @@ def _packed(text: str) -> str:
 
 
 def _island(document: Plain) -> str:
-    """JSON that can stand inside a script element: without a character that markup begins or ends with."""
+    """JSON that can be inside a script element, because it contains no character that begins or ends markup."""
     text = _json(document)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

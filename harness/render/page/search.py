@@ -17,11 +17,12 @@ Settings = tuple[tuple[str, str], ...]
 class Searched:
     """A search and its result.
 
-    - `best`: the judged setting, None if nothing was judged; `came`: its result in words.
-    - `possible`: the number of settings that could be tried; `possible_words` says what was counted.
-    - `deviations`: by how many of the simulator's standard deviations the best must be faster, None if the times are
-      not simulated.
-    - `level`: a time with which the trials are compared, and its name; `also`: a remark on one of the settings.
+    - `best`: the judged setting, None if nothing was judged. `came`: its result in words.
+    - `possible`: the number of settings that could be tried. `possible_words`: a remark on this number.
+    - `deviations`: the number of the simulator's standard deviations by which the best must be faster; None if the
+      times are not simulated.
+    - `level`: the name of a time with which the trials are compared, and this time. `also`: a remark on one of the
+      settings.
     """
 
     sweep: Sweep
@@ -88,7 +89,7 @@ def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
 
 
 def _programs(sweep: Sweep) -> int:
-    """The number of programs with a latency among the trials; older records have `looked_at` 1 even if it is more."""
+    """The number of programs with a latency among the trials. It is counted, because older records state 1 instead."""
     return len({trial.fingerprint or trial.settings for trial in sweep.screened if trial.seconds is not None})
 
 

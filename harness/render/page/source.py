@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pygments.lexers.python import PythonLexer
 from pygments.token import Token, _TokenType
 
-# One letter per colour; "" is plain text.
+# A letter that stands for a colour ("" is plain text), and the text in this colour.
 Run = tuple[str, str]
 Line = tuple[Run, ...]
 
@@ -101,7 +101,7 @@ def diff_lines(diff: str) -> tuple[DiffLine, ...]:
 
 
 def visible(text: str) -> str:
-    """`text` with tabs expanded; invisible characters, also those that reverse text, are written as `<U+202E>`."""
+    """`text` with tabs expanded, and with invisible characters, such as those that reverse text, as `<U+202E>`."""
     text = text.replace("\r\n", "\n").expandtabs(4)
     if text.isascii() and text.replace("\n", "").isprintable():
         return text

@@ -23,8 +23,10 @@ _KIND = Kind(
 class TunedRow:
     """A row's content on the page, in addition to its cells in the table.
 
-    `ratio` is the fallback's time over the best setting's; `is_certain` is True if the fallback is the best, or slower
-    by more than the uncertainty. `facts` are names with their texts. `searched` is None if the trials were not kept.
+    - `ratio`: the fallback's time divided by the best setting's time.
+    - `is_certain`: True if the fallback is the best, or slower by more than the uncertainty.
+    - `facts`: names with their texts.
+    - `searched`: the search, or None if the trials were not kept.
     """
 
     shape: str

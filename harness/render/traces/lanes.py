@@ -10,7 +10,7 @@ import msgspec
 
 from harness.render.layout import clean
 
-# The timelines of the largest kernels are far smaller; larger files are not read.
+# Larger files are not read. The timelines of the largest kernels are far smaller.
 _MOST_PACKED, _MOST_BYTES = 8 << 20, 128 << 20
 _GZIP = 16 + zlib.MAX_WBITS
 # The width of a run on a page, in pixels: spans shorter than one pixel are joined with their neighbour.

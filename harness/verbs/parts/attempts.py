@@ -66,7 +66,7 @@ def _put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path |
         return ""
     back = command(f"checkout {attempt.number}", directory)
     theirs = history.candidate(place_of(contest.directory), attempt.number).files
-    # The champion's files that the attempt had changed or lacked.
+    # The files of the champion that the attempt had changed or did not have.
     names = sorted(name for name, data in contest.candidate().files.items() if theirs.get(name) != data) or [
         "kernel.py"
     ]
@@ -126,12 +126,12 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
     ledger = Ledger.open(contest.directory)
     old, new = (candidate_of(ledger.place, number) for number in (attempt.champion.attempt, attempt.number))
     if old is None or new is None:
-        # A plain clone may lack a kernel, and these are only remarks.
+        # A clone without the log may lack a kernel. Then these remarks are left out.
         old = new = Candidate(text=b"")
     champion = history.attempt(ledger.place, attempt.champion.attempt)
     words = [on_change(kinds_of_change(_with_copied_files(old, new, champion.evidence), new.source))]
     if attempt.sweep is None:
-        # A search changes several constants on purpose, and its own report says so.
+        # A search changes several constants on purpose, so this remark is left out.
         words.append(on_constants(changed_constants(old.source, new.source)))
     return tuple(sentence for sentence in words if sentence)
 

@@ -76,7 +76,7 @@ def _committed(top: Path, folders: list[str], page: Path | None, champions: tupl
 def _files_of_notes(ledger: Ledger) -> Iterator[Path]:
     """The files of a contest's ledger that hold notes. If all attempts are packed, the notes are packed first.
 
-    A file that packing removes is included, so that its removal is committed too.
+    Files that packing removes are included, so that their removal is committed too.
     """
     place = ledger.place
     paths = [place.experiments_directory / name for name in FILES]

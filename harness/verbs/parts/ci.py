@@ -104,7 +104,7 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
         for place, (contest, changed) in enumerate(touched.items()):
             if contest in origins.values():
                 continue
-            # Compilers and their options may not take every name that git takes.
+            # A name that git allows may not be allowed in options of compilers.
             name = Path(contest).name if contest.isprintable() else ""
             into = Path(scratch) / str(place) / (name or "contest")
             judged = gating.judge(
@@ -188,7 +188,7 @@ def _history(gate: Gate) -> list[dict[str, object]]:
     figures: list[dict[str, object]] = []
     for gated in gate.contests:
         if gated.outcome == "wrong":
-            # The time of a wrong answer means nothing.
+            # The time of a wrong kernel is meaningless.
             continue
         programs = gated.comparison.programs if gated.comparison else ()
         times = [(program.name, program.after_seconds) for program in programs] or [("", gated.seconds)]

@@ -30,7 +30,7 @@ def contest_of(arguments: Namespace, chip: str | None = None) -> Contest:
 
 
 def progress_of(arguments: Namespace) -> Progress:
-    """Progress on stderr, silent with --quiet and --json; a server reads it with --json too."""
+    """Progress on stderr. It is silent with --quiet, and with --json unless --for-server is given too."""
     return Progress(quiet=arguments.quiet or (arguments.json and not arguments.for_server))
 
 
@@ -107,7 +107,7 @@ def judged_kernel(
 ) -> JudgedKernel:
     """The kernel of an attempt, or kernel.py as it stands (None); for a suite, with the evidence of the named member.
 
-    `checked` and `with_lines` as in `present_evidence`. Raises RatchetError `unknown-attempt`; UsageError `usage`,
+    `present_evidence` describes `checked` and `with_lines`. Raises RatchetError `unknown-attempt`; UsageError `usage`,
     `which-member`.
     """
     if number is not None and chip_name is not None:
@@ -134,7 +134,7 @@ def with_package_files(candidate: Candidate, evidence: Evidence) -> Files:
     files, home = {}, Path(sysconfig.get_path("purelib")).resolve()
     for source in evidence.trace.sources if evidence.trace else ():
         path = (home / source.name).resolve()
-        # The traced program chose the name, so only modules of installed packages may be read.
+        # The name comes from the traced program and is not trusted, so only modules of installed packages are read.
         data = read_file(path) if path.suffix == ".py" and path.is_relative_to(home) else None
         if data is not None and hashlib.sha256(data).hexdigest() == source.sha256:
             files[shown_name(source.name)] = data.decode("utf-8", "replace").splitlines()

@@ -64,7 +64,7 @@ def run(arguments: Namespace) -> Outcome:
     is_timed_only = number is None and failure is None and not evidence.all_checks
     unchecked = (_TIMED_ONLY,) if is_timed_only else ()
     notes = (bound, note, *_order(advice), *_of_edits(simulated, why), *left_out, *unchecked)
-    # A failure takes the place of the notes on the basis of the gains.
+    # If the kernel failed, the table has the failure instead of the notes on the basis of the gains.
     in_table = notes if failure is None else (f"{failure.stage}, {failure.kind}: {failure.message}",)
     findings, tried_edits = _findings(name, report, advice, in_table), _edits_table(name, report, simulated)
     return Outcome(
@@ -81,7 +81,7 @@ def _findings(name: str, report: Report, advice: Sequence[Hint], notes: tuple[st
     ]
     title = f"what to try next: {name}, {report.chip}"
     table = tables.table("findings", title, report.source, _COLUMNS, rows, why_empty="no rule finds anything here")
-    # The notes say also why there are no findings.
+    # `tables.table` drops the notes of an empty table, but these also explain why there are no findings.
     return replace(table, notes=notes)
 
 

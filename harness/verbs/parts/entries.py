@@ -80,7 +80,7 @@ def kept_lanes(trace: Path) -> tuple[Lane, ...]:
 def _against(stored: Held, before: Sequence[Entry]) -> Against | None:
     """The champion that the attempt was judged against, with its report under the attempt's own key if known."""
     attempt = stored.attempt
-    # A revoke compares nothing: the loser failed, and the new holder was compared with nobody.
+    # In a revoke, nothing is compared: the old champion failed, and the new holder is only checked.
     if attempt is None or attempt.champion is None or attempt.kind == "revoke":
         return None
     number, again = attempt.champion.attempt, attempt.champion_evidence

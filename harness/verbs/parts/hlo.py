@@ -34,7 +34,7 @@ from harness.workbench.profiles.places import PROFILE_DATA, RUNS, SUFFIX, refuse
 from harness.workbench.profiles.reading import hlo_protos
 from harness.workbench.profiles.remote import Source
 
-# An unknown name is compared with at most this many names.
+# The most names that are compared with an unknown name, to suggest a similar one.
 _MOST_COMPARED = 5000
 # Pasted HLO contains a shape; the name of a file may contain a bracket, but not after a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
@@ -164,7 +164,8 @@ def read(data: bytes, name: str) -> Module:
         text = data.decode()
     except UnicodeDecodeError:
         return proto.module(data, name)
-    # A small proto may be valid text by chance; HLO text has no control characters.
+    # The bytes of a small proto may be valid UTF-8 by chance. They are recognised by control characters, which HLO text
+    # does not have.
     return proto.module(data, name) if "\x00" in text or "\x12" in text else parse.module(text, name)
 
 

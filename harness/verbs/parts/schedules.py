@@ -65,7 +65,7 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
         chips = ", ".join(candidate.name for candidate in TPUS)
         raise UsageError("usage", f"expected --chip, one of {chips}: dumps do not say which chip they are for")
     dumps = Path(what)
-    # The name of a folder called `dumps` is left out, because it says nothing.
+    # A folder called `dumps` is left out of the name, because most folders of schedules have this name.
     name = "-".join(part for part in dumps.resolve().parts[-2:] if part != "dumps")
     return Subject(name=re.sub(r"[^\w.-]", "_", name), dumps=dumps, chip=chip(chip_name))
 
@@ -107,7 +107,8 @@ def operands(words: list[str], dump: ModuleDump) -> dict[str, Values]:
             )
         try:
             reading_limits.note(reading_limits.check_file(Path(file)))
-            # The header may promise more than the file holds; mapping the file is refused then.
+            # The header may state a larger array than the file contains. Mapping such a file raises an error, but
+            # reading it would allocate the memory first.
             contents[name] = np.array(np.load(file, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
             raise UsageError("bad-operand", f"--operand {word}: expected an array in FILE.npy: {error}") from error

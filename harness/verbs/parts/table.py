@@ -95,13 +95,13 @@ def _listed(missing: tuple[Shape, ...], path: Path) -> Table:
 def _write(finished: list[Row], kernel: TunedKernel, name: str, folder: Path, form: formats.Format) -> list[str]:
     """Writes the table of the last row's kernel and chip: the finished rows, and the newest row of each other shape.
 
-    Only rows of the same compiler, judge and kernel are used: a pass under any other proves nothing here.
+    Only rows of the same compiler, judge and kernel are used, because a pass under others proves nothing for these.
     """
     path = folder / name
     mine = (finished[-1].kernel, finished[-1].chip, finished[-1].compiler)
     others = [row for row in rows_in(folder) if row.kernel_digest == kernel.digest]
     rows = [row for row in (*others, *finished) if (row.kernel, row.chip, row.compiler) == mine]
-    # Later rows win: the printed rows are used even if another row of the same shape is newer.
+    # The finished rows come last, so that they replace other rows of the same shape even if those are newer.
     newest = {row.parameters: row for row in rows}
     files.write_atomically(path, formats.written(tuple(newest.values()), form).encode())
     return [f"wrote {path}"]

@@ -19,7 +19,7 @@ from harness.verbs.parts.table import checks, overview
 def page_of(folder: Path) -> tuple[bytes, str]:
     """The page of the table in `folder`, and its content in words. Raises RatchetError `no-rows`."""
     kept = rows_in(folder)
-    # The newest of each shape, as in the table itself, in the order in which they were first made.
+    # As in the table itself, the newest row of each shape, in the order in which the shapes first appeared.
     digests = {row.kernel: row.kernel_digest for row in kept}
     newest = {(row.kernel, row.chip, row.parameters): row for row in kept if row.kernel_digest == digests[row.kernel]}
     has_many = len({row.kernel for row in newest.values()}) > 1

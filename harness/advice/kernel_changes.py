@@ -8,10 +8,16 @@ from typing import TypeAlias
 
 from harness.records.search_state import ChangeKind
 
-# constants: values of names that both texts have. grid: grid, blocks, index maps, semantics of the axes. scratch:
-# scratch buffers. dtype: casts, precisions, dtypes of results. mask: comparisons with positions, and conditions under
-# which a body is skipped. compiler: other compiler parameters. body: any other code. claims: only statements of the
-# kernel about itself. unreadable: one of the texts is not valid Python.
+# The kinds of changes, by what changed:
+# - `constants`: values of names that both texts have.
+# - `grid`: grid, blocks, index maps, semantics of the axes.
+# - `scratch`: scratch buffers.
+# - `dtype`: casts, precisions, dtypes of results.
+# - `mask`: comparisons with positions, and conditions under which a body is skipped.
+# - `compiler`: other compiler parameters.
+# - `body`: any other code.
+# - `claims`: only the kernel's statements about itself.
+# - `unreadable`: unknown, because one of the texts is not valid Python.
 Kind: TypeAlias = ChangeKind
 PROGRAM_KINDS: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
 

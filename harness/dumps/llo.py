@@ -255,7 +255,7 @@ def called_operands(op: Op) -> tuple[str, ...]:
 def garbage_kept() -> Iterator[None]:
     """Runs its body without Python's cyclic garbage collector.
 
-    The collector would take half of the time, because it searches a million records for cycles. They have none.
+    The collector would take half of the time, because it searches a million records for cycles. The records have none.
     """
     was_enabled = gc.isenabled()
     gc.disable()

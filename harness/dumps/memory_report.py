@@ -20,8 +20,8 @@ from harness.dumps.schema import message_class
 from harness.errors import RatchetError
 
 _GZIP = b"\x1f\x8b"
-# Strings that every snapshot of JAX has in its table of strings; a capture has no strings at that place. Files larger
-# than `_UNPACKED_BYTES` are captures.
+# Every snapshot of JAX has these strings in its table of strings; a capture has no such table. Unpacked files larger
+# than `_UNPACKED_BYTES` count as captures.
 _STRINGS = {"space", "allocations", "bytes"}
 _UNPACKED_BYTES = 64 << 20
 _UNIT = r"[KMGT]?(?:i?B)?"

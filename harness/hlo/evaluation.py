@@ -33,7 +33,7 @@ IRRELEVANT = re.compile(
     r", (?:sharding|frontend_attributes|control-predecessors|metadata|backend_config|statistics|origin)=.*", re.DOTALL
 )
 _NAME = re.compile(r"%([\w.\-]+)")
-# These return their first operand unchanged.
+# Operations, and targets of custom calls, that return their first operand unchanged.
 _SAME = ("copy", "copy-start", "copy-done", "async-done", "call-done", "opt-barrier")
 _SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
 _OPENED = ("fusion", "call", "async-start", "call-start")
@@ -56,24 +56,26 @@ reshape reverse select sign slice transpose
 _UNITS = {-1.0, 0.0, 1.0}
 # Operations for which the order of the numbers does not matter; those of floats are limited by _SUMS.
 _IN_ANY_ORDER = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-# Machines may use the initial number several times. For these operations it must therefore be this one.
+# Machines may use a reduction's initial number several times. For these operations, only this initial number then has
+# no effect on the result.
 _IDENTITY = {"add": 0.0, "xor": 0.0, "multiply": 1.0}
 _STABLE = "is_stable=true"
 _COMMENT = re.compile(r"/\*.*?\*/")
 _LITERAL = re.compile(r"[-\w.+]+")
-# A product of a few numbers below this may be subnormal, and some machines flush subnormal numbers to 0.
+# Smaller float constants are refused: a product of a few of them may be subnormal, and some machines flush subnormal
+# numbers to 0.
 _SMALLEST = 2.0**-24
 # The contents of memory that nothing has written yet.
 _UNSET = "/*unset*/0"
 # The shape of a value without contents, which only orders operations, such as operations of another core.
 _TOKEN = "token[]"
-# The most elements of a table of indices. Larger arrays are not such tables.
+# Larger arrays are not evaluated; no table of indices is so large.
 MOST_ELEMENTS = 1 << 22
 _MOST_INSTRUCTIONS = 20_000
 
 
 class NotEvaluated(Exception):
-    """The value depends on unknown values, or on numbers that are no integers."""
+    """Raised for a value that depends on unknown values, or that machines may compute differently."""
 
 
 def evaluated(

@@ -164,7 +164,7 @@ class Module:
 
     @cached_property
     def by_name(self) -> dict[str, Computation]:
-        """Its computations by their names."""
+        """The module's computations by name."""
         return {computation.name: computation for computation in self.computations}
 
     @cached_property

@@ -16,7 +16,7 @@ _ROW = re.compile(r"(\d{1,18}) (.*)")
 # `{1}: (0, {}, may-alias)`: result 1 is in the memory of parameter 0. If the result is not a tuple, its number is left
 # out.
 _ALIAS = re.compile(r"\{(\d{0,9})\}: \((\d{1,9}), \{\}")
-# Places beyond this number that are not understood are only counted.
+# At most this many parts that could not be read are described; the others are only counted.
 _MOST_SENTENCES = 200
 _FIELD = re.compile(r"(\w+)=(\d{1,18})")
 # An instruction as XLA prints it: `ROOT %name = shape opcode(%a, %b)`. Any other form is read token by token.
@@ -142,7 +142,7 @@ class _Reader:
                 tokens.skip_value()
 
     def _table(self) -> None:
-        """Reads a table: a heading, and rows that each begin with a number, up to the first other line."""
+        """Reads a table: a heading, and rows that each begin with a number, up to the first line of another form."""
         tokens = self._tokens
         title = tokens.take().text
         place = tokens.text.find("\n", tokens.place) + 1

@@ -29,7 +29,7 @@ class DeviceOrder:
 
     @property
     def is_transposed(self) -> bool:
-        """True if a transposition changes their order."""
+        """True if the text states a transposition that changes the order of the devices."""
         return list(self.transposition) != sorted(self.transposition)
 
     def devices(self) -> tuple[int, ...]:

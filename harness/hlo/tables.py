@@ -19,9 +19,9 @@ _NUMBER = re.compile(r"true|false|-?\d+")
 # `{{1}: (2, {})}`: the second result is in the memory of operand 2.
 _ALIASED = re.compile(r"\(\s*(\d+)")
 _NAME = re.compile(r"%[\w.\-]+")
-# Equal collectives share their code, although each has a different number.
+# The number of a collective, which is ignored in comparisons: equal collectives share their code, but not their number.
 _CHANNEL = re.compile(r"\bchannel_id=\d+(?:, )?")
-# These return their operand unchanged.
+# Operations that return their operand unchanged.
 _COPIES = ("copy", "copy-start", "copy-done")
 
 

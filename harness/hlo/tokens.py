@@ -30,11 +30,11 @@ for _ in range(9):
 _GROUP = re.compile(_BRACES, re.DOTALL)
 # The tokens that a jump over a balanced group must examine. All text between these tokens is skipped at once.
 _STOP = re.compile(r'[{}()\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|\'[^\'\n]*\'|/\*.*?(?:\*/|\Z)', re.DOTALL)
-# The largest machines have some ten thousand chips; the limit has room for the lists of a few hundred collectives.
+# The largest machines have about ten thousand chips, so the limit allows lists of all chips for 400 collectives.
 DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")
 DIMENSIONS = Limit(counts="dimensions in a shape", most=1000, variable="RATCHET_MAX_DIMENSIONS")
 NAME = Limit(counts="characters in a name", most=10_000, variable="RATCHET_MAX_NAME")
-# Sizes, numbers and places are of 64 bits, as in XLA.
+# Integers have at most 64 bits, as in XLA.
 _LARGEST = 1 << 63
 
 
@@ -55,8 +55,9 @@ class Tokens:
 
     def __init__(self, text: str, start: int = 0) -> None:
         self.text = text
-        # The groups read so far, by text, so that no group is read twice. Then the number of devices listed so far.
+        # The groups read so far, by their text, so that no text is read twice.
         self.groups: dict[str, object] = {}
+        # The number of devices listed so far, which is limited.
         self.devices = 0
         self._end = start
         self._next: Token | None = None

@@ -213,7 +213,7 @@ class _Search:
         return good, min(at for at, is_bad in judged if is_bad and at > good)
 
     def undecided(self, good: int, bad: int) -> list[int]:
-        """The indices of texts between the ends that were not judged."""
+        """The indices of the texts between `good` and `bad` that were not judged."""
         return [at for at in range(good + 1, bad) if self._steps[at].candidate not in self.judged]
 
     def require_worse(self, good: int, bad: int) -> None:

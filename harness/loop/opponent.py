@@ -139,7 +139,7 @@ def time_ratio(attempt: Attempt, before: float | None, key: Key, after: float | 
 
 
 def drift_since(champion: Attempt, key: Key, seconds_now: float | None) -> tuple[float | None, str]:
-    """The `time_ratio` of a champion judged again, and its drift in words ("" for None)."""
+    """The `time_ratio` of a champion judged again, and its drift in words ("" if there is no ratio)."""
     then = champion.evidence.latency.seconds if champion.evidence.latency else None
     ratio = time_ratio(champion, then, key, seconds_now)
     if ratio is None or then is None or seconds_now is None:

@@ -84,7 +84,7 @@ def rescale_locked(
                 ledger.keep_notes([note])
             notes.append(note)
     finally:
-        # Also after an interruption.
+        # The notes kept so far are logged even after an interruption.
         ledger.log_notes()
     return RescaleResult(key_digest=key_digest(key), notes=tuple(notes), skipped=tuple(skipped))
 

@@ -77,10 +77,10 @@ class WholeGrid:
         return next(self._left, None)
 
     def tell(self, settings: Settings, seconds: float | None) -> None:
-        """Ignored."""
+        """Does nothing: the result does not change which settings come next."""
 
     def forget(self, settings: Settings) -> None:
-        """Ignored."""
+        """Does nothing, because results are not kept here."""
 
 
 class Study:

@@ -70,7 +70,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         if not options.rebaseline:
             preconditions.refuse_cpu_title(ledger.champion(), bench.source)
         original = contest.candidate()
-        # Before anything is screened, so that an unknown name costs nothing.
+        # This comes before all screening, so that an unknown name costs nothing.
         set_constants(original, tuple((name, values[0]) for name, values in wanted.parameters), contest.directory)
         if sentence := on_another_text(ledger, original):
             say(sentence)

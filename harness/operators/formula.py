@@ -44,8 +44,8 @@ _FACTOR = 0.5
 NEAR_ROWS = "near-rows"
 # The distance of nearly equal rows, as negative powers of two, relative to their contents.
 _NEARNESS = (2, 11)
-# The share of a composite's rows of integers that are neighbours, the number of such neighbours, and the power of two
-# from which on a number may be their least.
+# Rows of neighbouring integers: their share of a composite's rows of integers, the number of different neighbours in a
+# row, and the exponent of the smallest power of two near which they are drawn.
 _NEIGHBOUR_SHARE, _NEIGHBOURS, _LEAST_POWER = 0.25, 3, 6
 
 # The cached answers for the inputs that were checked last, and the most bytes that the cache keeps.

@@ -58,7 +58,7 @@ class Forbidding(Protocol):
     """A problem that forbids roundings whose errors are too small to exceed the tolerance."""
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """By the rounded value's name, the error that its rounding alone would cause: `[len(rows), columns]`."""
+        """By the name of the rounded value: the error that its rounding alone would cause, `[len(rows), columns]`."""
 
 
 @runtime_checkable
@@ -94,7 +94,7 @@ class Sharing(Protocol):
     """A problem in which many rows may round the same number, so that its error does not average out."""
 
     def shared_errors(self, inputs: Sequence[Values], rows: Rows) -> tuple[Exact, ...]:
-        """The largest error, `[len(rows), columns]`, that the rounding of each such number can cause."""
+        """For each shared number, the largest error that its rounding can cause: `[len(rows), columns]`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -418,8 +418,9 @@ def _refused(rounding: _Forbidden, passed: Check, output: Array) -> tuple[Check,
 def _of_slices(output_errors: Errors, axis: Literal[0, 1], dtype: str) -> tuple[float, float]:
     """The root mean square of the relative errors of whole columns (`axis` 0) or rows, and its limit.
 
-    The relative error of a slice is the factor by which its elements are off, minus 1, fitted by least squares in
-    deviations. A slice is left out if honest rounding may move it by half as much as the rounding of a factor would.
+    The relative error of a slice is f - 1, where f is the factor by which its elements are off. f is fitted by least
+    squares, with errors in deviations. A slice is left out if honest rounding may move it by half as much as the
+    rounding of a factor would.
     The result is (0, inf) if too few slices remain, and for float32, where such an error exceeds the tolerance.
     """
     rounding = relative_rounding(dtype)

@@ -336,7 +336,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """The judged latency with its source. `seconds` None: not known, for the reasons in `reasons`."""
+    """The judged latency with its source. `seconds` is None if the latency is not known; `reasons` states why."""
 
     source: Source
     seconds: float | None

@@ -18,9 +18,9 @@ FIELD, SHORT_FIELD = 23, 14
 # A remark stands next to its row if at least this many columns are left for it, else below the row.
 _LEAST_REMARK = 30
 # Units in addition to those of tables:
-# times: times in the unit of the column's longest time; +times: the same with a sign.
-# change: a ratio new/old, printed as a change. KiB: sizes on a chip. error: an error or a tolerance.
-# ms: milliseconds without the unit, which is in the title. short: counts in few characters.
+# - `times`: a time, printed in the unit of the column's longest time; `+times`: the same with a sign.
+# - `change`: a ratio new/old, printed as a change. `KiB`: a size on a chip. `error`: an error or a tolerance.
+# - `ms`: milliseconds, printed without the unit, which is in the title. `short`: a count, printed in few characters.
 Unit: TypeAlias = Measure | Literal["times", "+times", "change", "KiB", "error", "score", "ms", "short"]
 _FORMATS: Mapping[str, Callable[[float], str]] = {
     "s": units.seconds,

@@ -25,8 +25,8 @@ from harness.sandbox.jobs import Child, Job, is_over
 from harness.sandbox.messages import FAILURE, VALUE, Request
 from harness.sandbox.worker import HEADER
 
-# `_KEPT_OUTPUT` bytes are kept of the end of a child's output. A child may print more, up to a limit: tracebacks and
-# logs of JAX have a few hundred KB at most.
+# The last `_KEPT_OUTPUT` bytes of a child's output are kept. A child may print more, up to a limit: tracebacks and logs
+# of JAX have a few hundred KB at most.
 _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
 # The length of the random text that the parent sends with each request, and with which the answer must begin.

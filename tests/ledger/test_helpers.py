@@ -41,7 +41,7 @@ def test_what_was_begun_is_undone_in_every_file(folder: Path, written: int) -> N
     for name in list(NEW)[written:]:
         (folder / name).write_bytes(OLD[name])
     (sentence,) = recovered(folder)
-    assert "is again what it was before" in sentence
+    assert "kernel.py has its earlier text again" in sentence
     assert here(folder) == OLD
 
 

@@ -91,7 +91,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
 
 
 def _with_shape(failure: Failure | None, problem: Problem, request: CheckRequest | ProbeRequest) -> Failure | None:
-    """The same failure, or None. The message begins with the shape, unless it is the contest's shape."""
+    """`failure` with a message that begins with the shape, unless it is the contest's shape; None if it is None."""
     if failure is None:
         return None
     where = at_smaller_shape(problem.statement(), _problem(request.problem, None).statement())

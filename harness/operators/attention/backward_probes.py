@@ -201,5 +201,5 @@ class _Drawn:
                 yield from parts_of_rows(rows, range(offset, offset + self._head_dim), count)
 
     def _place(self, output: int) -> tuple[int, int]:
-        """The number of an output's rows in one row of all outputs, and the first of their columns in that row."""
+        """How many of an output's rows are in one row of all outputs side by side, and their first column there."""
         return (self._group, 0) if output == _DQ else (1, (self._group + output - 1) * self._head_dim)

@@ -64,9 +64,9 @@ class _Drawn:
     def values(self, family: str) -> Probe:
         """A probe of all values of one key/value head, in different columns for each key block: one run tests all."""
         shape, kv_head = self._shape, self._kv_head()
-        # Half of a kernel's smallest block, so that any block that a kernel leaves out contains a whole block of the
-        # probe. Long sequences need larger blocks. Fixed borders show a dropped block of 128, drawn borders show keys
-        # that are dropped within a block. Under a causal mask borders are always drawn.
+        # The probe's blocks have half the size of a kernel's smallest block, so that any block that a kernel leaves out
+        # contains a whole block of the probe. Long sequences need larger blocks. Fixed borders show a dropped block of
+        # 128, drawn borders show keys that are dropped within a block. Under a causal mask borders are always drawn.
         is_shifted = shape.causal or bool(self._random.integers(2))
         size = max(BLOCK // 2, -(-shape.kv_sequence // max(1, shape.head_dim - is_shifted)))
         shift = int(self._random.integers(1, size)) if is_shifted else 0
@@ -181,7 +181,7 @@ class _Drawn:
         return range(kv_head * self._group, (kv_head + 1) * self._group)
 
     def _other_heads(self, heads: range) -> Iterator[Part]:
-        """All rows of all heads except these."""
+        """All rows of the heads that are not in `heads`."""
         sequence, total = self._shape.sequence, self._shape.batch * self._shape.heads
         for some in around(heads, total):
             yield self._all_columns(range(some.start * sequence, some.stop * sequence))

@@ -81,7 +81,7 @@ class Drawn:
         return self.columns * (2 if self.residual else 1)
 
     def _of_h(self, rows: range, columns: range) -> list[Part]:
-        """These columns of h, where it is an output."""
+        """The part of the output h with these rows and columns; empty if h is not an output."""
         if not self.residual:
             return []
         return [Part(rows=rows, columns=range(self.columns + columns.start, self.columns + columns.stop))]

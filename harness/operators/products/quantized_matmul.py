@@ -134,7 +134,7 @@ class QuantizedMatmul(Operator, Borrowed):
         return Matmul(m=self.m, n=self.n, k=self.k, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes: rows must depend on their rows of A, columns on those of Q and scales, and all on every part of k."""
+        """Probes: an output row must depend on all parts of its row of A, a column on its columns of Q and scales."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))

@@ -141,7 +141,7 @@ class SwiGLU(Operator, textures.Textured):
         up[:, self.hidden - count :] += offsets * np.float32(self.model**-0.5)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes: rows must depend on their rows of X, columns on their columns of weights, and all on every part."""
+        """Probes: an output row must depend on all parts of its row of X, a column on its columns of the weights."""
         drawn = product_probes.Drawn(rows=self.tokens, columns=self.columns, seed=seed)
         if full:
             even = tuple(kind == _EVEN for kind in turned(_COMPOSITE, seed, self.tokens))

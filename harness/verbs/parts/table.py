@@ -55,7 +55,7 @@ def run(arguments: Namespace) -> Outcome:
         how = fill.Filling(folder=arguments.out, trials=arguments.trials, places=places, seed=arguments.seed)
         for row in fill.rows(kernel, wanted, chips, how, progress):
             rows.append(row)
-            # Written after each row, so that an interrupted table has its finished rows.
+            # The table is written after each row, so that an interrupted run leaves the finished rows.
             messages += _write(rows, kernel, names[row.chip], arguments.out, arguments.format)
     messages.append(f"the page of the table: ./ratchet.sh report --table {shlex.quote(str(arguments.out))}")
     filled = outcome_of("table", (overview(rows),), exit_code=0 if all(row.is_entry for row in rows) else 1)

@@ -85,9 +85,9 @@ def _call_endlessly(call: Callable[[], None], window: StepsWindow | None) -> Non
 
 
 def watch(request: WatchRequest) -> Done:
-    """The folder of the captured steps, once it exists, if the request has a `window`; else waits for a failure.
+    """Waits for the captured steps of the request's `window` and returns their folder.
 
-    Raises the exception that ended the program.
+    If the request has no `window`, waits until the program fails. Raises the exception that ended the program.
     """
     if request.window:
         futures.wait((_captured, _failed), return_when=futures.FIRST_COMPLETED)

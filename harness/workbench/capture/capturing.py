@@ -47,7 +47,7 @@ class CapturedKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The exported program on disk, the dialogue with its processes, and a title: the problem at the size that runs."""
+    """The exported program on disk, the dialogue with its processes, and a title with the problem and its size."""
 
     kernel: CapturedKernel
     dialogue: Dialogue
@@ -59,7 +59,7 @@ class Exported:
         """A child process for the device, in a new folder `name`; on a CPU it is confined if `is_confined` is True."""
         directory = self.scratch / name
         directory.mkdir()
-        # A confined process could not use a device, whose driver needs too many files to list, or a server's sockets.
+        # A confined process can use neither a device (its driver needs too many files to list) nor a server's sockets.
         is_out_of_reach = is_confined and self.kernel.source != "measured"
         confinement = Confinement(readable=(str(self.scratch),), writable=(str(self.kernel.profiles),))
         variables = environment.measuring(self.kernel.device)

@@ -86,7 +86,10 @@ def _products(module: str, text: str) -> Iterator[tuple[Dots, _Argument | None, 
 
 
 def _argument_values(text: str) -> dict[tuple[str, str], _Argument]:
-    """The program's arguments by (function, name of a value there); followed through calls and loops."""
+    """For each value that is an argument of the program, by (function, name of the value): the argument.
+
+    Arguments are followed through calls and loops.
+    """
     arguments: dict[tuple[str, str], _Argument] = {}
     results: dict[str, str] = {}
     parameters: dict[str, list[str]] = {}

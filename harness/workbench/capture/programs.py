@@ -231,7 +231,7 @@ def run(request: ProgramRequest) -> ProgramRun:
 
 
 def _settings(dumps: Path) -> tuple[str, ...]:
-    """Sentences on the facts that this release of JAX cannot report. Makes JAX report the others for the checklist."""
+    """Makes JAX report facts for the checklist; returns a sentence for each fact that this release cannot report."""
     unread = []
     wanted = {
         "jax_explain_cache_misses": (True, "the causes of compilations"),
@@ -388,7 +388,7 @@ def lower(request: LowerRequest) -> LowerReply:
     if mesh:
         return _lower_for_mesh(request, function, arguments)
     shapes = [(shape, dtype) for shape, dtype, _ in arguments]
-    # The sharding of an argument selects the topology's device, so a function without arguments gets an unused one.
+    # An argument's sharding selects the topology's device, so a function without arguments gets an unused argument.
     sharding, platforms, extra = None, None, 0
     if request.topology is not None:
         topology = _topology(request.topology, request)

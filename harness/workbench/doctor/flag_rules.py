@@ -23,12 +23,12 @@ _TPU = "xla_tpu_enable_"
 _BASE = f"{_TPU}async_collective_fusion"
 _OVERLAP = "xla_tpu_overlap_compute_collective_tc"
 _COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter")
-# MaxText's set DATA_PARALLEL_OVERLAP, which the protocol's section 7 refers to.
+# MaxText calls this set of flags DATA_PARALLEL_OVERLAP; section 7 of the protocol refers to it by this name.
 _DATA_PARALLEL_OVERLAP = (
     "xla_tpu_enable_data_parallel_all_reduce_opt",
     "xla_tpu_data_parallel_opt_different_sized_ops",
 )
-# The chips for which section 7 names the offload.
+# The chips for which section 7 of the protocol names the offload of collectives to SparseCores.
 _OFFLOADING = chips.having(lambda row: row.workbench.offloads_collectives)
 _OFF = ("false", "0", "no", "off", "f", "n", "disabled", "")
 

@@ -25,7 +25,7 @@ _COMMENT = re.compile(r"\s+#.*$")
 class Entry:
     """One variable: its first and last line, and its value, or the reason why the value is not known.
 
-    `container` is the number of the list or map of variables that it is in.
+    `container` is the number of the list or map that contains the variable.
     """
 
     line: int

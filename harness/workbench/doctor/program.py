@@ -24,11 +24,12 @@ _TRANSFER_BYTES = 64 << 10
 # The default of jax_persistent_cache_min_compile_time_secs: programs that compile faster are not stored.
 _CACHED_SECONDS = 1.0
 _WIDE, _NARROW = ("f32", "f64"), ("bf16", "f16")
-# From this number on, products of one size are worth batching. Our choice: a model of a dozen layers stays below it.
+# From this number on, products of one size are worth batching. We chose it so that a model of a dozen layers does not
+# reach it.
 _MANY_PRODUCTS = 16
 _PRECISE = ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "f32_f32_f32", "bf16_bf16_f32_x6")
 _OUTSIDE = "an operation outside any jit"
-# A call with fewer operations outside jit needs them only to make inputs or read results.
+# Fewer operations outside jit in a call are no fault: they make inputs or read results.
 _OPERATIONS_ALONE = 5
 _NAMED = 4
 # Shorter waits are noise of the clock and the profiler. On a CPU the scheduler adds noise, because XLA shares the cores
@@ -69,7 +70,7 @@ _COMPILATIONS = columns("name=compiled;count;seconds=time;phase;place=called at;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
-    """Fractions of the MXU, of HBM and of idle time, read off a capture; None if there is no capture, or no figure."""
+    """Fractions of the MXU, of HBM and of idle time, from a capture; None if no capture shows the figure."""
 
     tc: float | None = None
     hbm: float | None = None

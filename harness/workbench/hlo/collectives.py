@@ -45,7 +45,7 @@ def kind_of(opcode: str) -> Collective | None:
 
 
 def is_timed(instruction: Instruction) -> bool:
-    """True if an instruction takes time, is no collective, and is no end of an asynchronous operation."""
+    """True if an instruction takes time, and is neither a collective nor the end of an asynchronous operation."""
     return not (instruction.opcode in FREE or instruction.opcode.endswith("-done") or kind_of(instruction.opcode))
 
 

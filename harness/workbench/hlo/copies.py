@@ -63,7 +63,7 @@ def copies(graph: Graph) -> tuple[Copy, ...]:
     ]
 
     def rank(copy: Copy) -> tuple[bool, float]:
-        # An unknown cost may be the highest.
+        # A copy with an unknown cost comes first, because its cost may be the highest.
         return copy.kind in ("prefetch", "scalar"), -math.inf if copy.bytes_per_run is None else -copy.bytes_per_run
 
     return tuple(sorted(listed, key=rank))
@@ -94,7 +94,7 @@ def _array_in_problem(copy: Copy, problem: Statement) -> str:
 
 
 def _moving_instruction(graph: Graph, instruction: Instruction) -> Instruction | None:
-    """The copy or transpose: the instruction itself, or all that its fusion does; None if there is none."""
+    """The copy or transpose: the instruction itself, or the only work of its fusion; None for other instructions."""
     if instruction.opcode in ("copy", "copy-start", "transpose"):
         return instruction
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None

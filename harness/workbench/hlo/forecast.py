@@ -45,8 +45,8 @@ def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dic
         )
     elif devices > 1:
         notes.append(
-            "An even split is assumed, with no value read by two devices, so the bytes are a lower bound. To state the "
-            "split, name the axes: 'X[32@data,1024,8192]' --mesh data=4."
+            "An even split is assumed in which no two devices read the same value, so the bytes are a lower bound. To "
+            "state the split, name the axes: 'X[32@data,1024,8192]' --mesh data=4."
         )
     fill = None
     if target.mxu_size is not None:
@@ -64,7 +64,7 @@ def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dic
 
 
 def _partial(product: MatmulShape, bandwidth: float | None, mesh: dict[str, int]) -> Table:
-    """A table of the collectives that must follow if the summed dimension is split, as devices have partial sums."""
+    """A table of the collectives that add up the devices' partial sums if the summed dimension is split."""
     axes = dict.fromkeys(product.partial_over)
     size = math.prod(mesh[axis] for axis in axes)
     split = {
@@ -144,7 +144,7 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
     ):
         here = "this axis" if closes == is_ring else ""
         rows.append((f"least on {words}", took, hops(longest, is_ring=is_ring) * HOP_SECONDS, here))
-    chip = f" On {target.name} an axis is a ring from {network.ring_size} devices on." if network else ""
+    chip = f" On {target.name} only an axis of {network.ring_size} devices is a ring." if network else ""
     if network and network.rings_are_multiples:
         chip = f" On {target.name} an axis is a ring if its length is a multiple of {network.ring_size}."
     named = "case;seconds=time;hop_seconds=hops alone;which"

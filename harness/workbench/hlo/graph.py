@@ -67,7 +67,7 @@ class Graph:
     def of_each(self, what: str, make: Callable[[Computation, Mapping[str, _Made]], _Made]) -> Mapping[str, _Made]:
         """The results of `make` for all computations, by name; computed only once for each `what`.
 
-        `make` also gets the results for all called computations, so it need not follow chains of calls.
+        `make` also gets the results of the computations that a computation calls, so it need not follow calls itself.
         """
         if what not in self._made:
             results: dict[str, _Made] = {}
@@ -102,7 +102,7 @@ class Graph:
         return self.instructions.get((self.home(instruction).name, instruction.operands[place].name))
 
     def operand_shape(self, instruction: Instruction, place: int) -> Shape | None:
-        """The shape of an operand: as stated with it, or else the shape of its maker; None if neither is known."""
+        """The shape of an operand: the shape stated with it, else the shape of its maker; None if neither is known."""
         if place >= len(instruction.operands):
             return None
         repeated = instruction.operands[place].shape
@@ -116,7 +116,10 @@ class Graph:
         return [self.operand_shape(instruction, place) for place in range(len(instruction.operands))]
 
     def source(self, instruction: Instruction, place: int, through: Collection[str]) -> Instruction | None:
-        """The instruction that makes an operand; for a maker with an opcode in `through`, its first operand's maker."""
+        """The instruction that makes an operand.
+
+        Instructions with an opcode in `through` are skipped: the maker of their first operand is used instead.
+        """
         source = self.operand(instruction, place)
         while source is not None and source.opcode in through:
             source = self.operand(source, 0)

@@ -21,7 +21,7 @@ def links(chip: Figures) -> Links | None:
 
 
 def host_bytes_per_second(chip: Figures, *, to_host: bool) -> float:
-    """Bytes per second from a chip's host to the chip; if `to_host` is True, from the chip to its host."""
+    """Bytes per second from the chip to its host if `to_host` is True, otherwise from the host to the chip."""
     facts = chips.row(chip.name).workbench
     return facts.to_host_bytes_per_second if to_host else facts.from_host_bytes_per_second
 

@@ -76,7 +76,7 @@ def figures_of(name: str) -> Figures:
 
 
 def peak(chip: Figures, dtype: str) -> tuple[float, str]:
-    """The peak of matmuls in this HLO type, and a remark on float32 and on types narrower than bfloat16, else ""."""
+    """The peak of matmuls in this HLO type in FLOP/s, and a remark if the type is float32 or narrower than bfloat16."""
     bfloat16 = chip.peak_bf16_flops_per_second
     if dtype in _SMALL:
         narrow = chip.narrow_peak("float8" if dtype.startswith("f") else f"int{dtype.lstrip('suint')}")
@@ -190,7 +190,8 @@ def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], de
     """The work of a matmul on `devices` devices, split by the axes in its operands, or evenly without axes.
 
     FLOPs are 2 times the product of all different dimensions. Without axes, each device has an equal share of the FLOPs
-    and of all bytes; these bytes are a lower bound, because no value is read by two devices. With axes, each device
+    and of all bytes; these bytes are a lower bound, because they assume that no two devices read the same value. With
+    axes, each device
     reads its parts of the operands. Raises UsageError `bad-shape`, `bad-einsum`, `unknown-axis`.
     """
     letters = _letters(left, right, einsum)

@@ -20,8 +20,8 @@ PADDING, OTHER = "padding", "other moves"
 # Kinds that only captures have, because only a capture shows how long a program waits for an overlapped copy.
 HOST_WAIT, COPY_WAIT = "wait for host memory", "wait for a copy"
 NO_SOURCE = "(no source given)"
-# A fusion with several of these counts as the first kind. A gather is not listed, because selecting values may be the
-# program's purpose.
+# Kinds of waste by opcode. A fusion with several of these opcodes counts as the first kind among them. A gather is not
+# listed, because selecting values may be the program's purpose.
 _KINDS = {
     "dynamic-update-slice": "dynamic-update-slice",
     "transpose": "transpose",

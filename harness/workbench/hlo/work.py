@@ -23,12 +23,12 @@ reduce-precision reshape reverse send send-done set-dimension-size slice slice-d
 async-update all-gather all-gather-start all-gather-done all-to-all collective-permute collective-permute-start
 collective-permute-done all-reduce-done collective-broadcast ragged-all-to-all
 """
-# These count one operation per element of the result, like XLA's own cost analysis (hlo_cost_analysis.cc), conversions
-# included. XLA counts transcendental functions separately; here they count like all others.
+# Opcodes that count as one FLOP for each element of the result, as in XLA's own cost analysis (hlo_cost_analysis.cc),
+# conversions included. XLA counts transcendental functions separately; here they count like all others.
 ELEMENTWISE = frozenset(_ARITHMETIC.split())
-# These move, make or rename values, but compute nothing.
+# Opcodes that move, make or rename values, but compute nothing.
 MOVES = frozenset(_MOVING.split())
-# The result and the operands of these have the same dimensions, with the same split over devices.
+# Opcodes whose result and operands have the same dimensions, with the same split over devices.
 ALIKE = ELEMENTWISE | {"copy", "copy-done", "bitcast", "opt-barrier", "all-reduce", "collective-permute"}
 # Custom calls of libtpu without work: buffers, and the two ends of an overlapped collective (their fusion also contains
 # the collective).
@@ -196,7 +196,7 @@ def _totals(graph: Graph) -> Mapping[str, _Flops]:
 
 
 def _flops(graph: Graph, instruction: Instruction, results: Mapping[str, _Flops]) -> _Flops:
-    """FLOPs of an instruction and all that it calls; `results` has those of each computation."""
+    """FLOPs of an instruction and of all that it calls; `results` has the FLOPs of each computation."""
     opcode, result = instruction.opcode, instruction.shape
     if opcode in ("fusion", "async-start"):
         body = graph.inside(instruction)

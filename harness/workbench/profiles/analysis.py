@@ -26,13 +26,13 @@ class Analysis:
 
     `title`, `columns`, `notes` and `empty` may contain figures of `facts`: `{took:s}` (seconds), `{part:%}`,
     `{size:B}`, `{number:n}`, `{ratio:c}` (a change), `{levels:bars}`. A note is left out if one of its figures is NULL,
-    or if it contains `{seen:?}` and `seen` is not true. If something ran but the table has no row, it shows the first
-    text of `empty` with only known figures.
+    or if it contains `{seen:?}` and `seen` is not true. If something ran but the table has no row, the table shows the
+    first text of `empty` that contains no unknown figure.
 
     `rows` is a noun for the rows. An analysis with `rows` shows only the first `$top` rows. It has the figures `known`
-    (the number of all rows), `more` (the number of rows left out) and `cut` (a sentence on both); without rows left
+    (the number of all rows), `more` (the number of rows left out) and `cut` (a sentence on both); if no row is left
     out, `known` and `more` are NULL. Every analysis has the figure `origin` (measured or simulated). The function
-    `more` adds figures.
+    `more` adds further figures.
 
     If `is_optional` is True, an analysis without rows makes no table.
     """
@@ -110,7 +110,7 @@ def _cut(rows: list[tuple[Any, ...]], noun: str, top: int | None) -> Facts:
 
 
 def _notes(text: str, facts: Mapping[str, Any]) -> Iterator[str]:
-    """The note with its figures; if the text is just one figure, a list of sentences, the sentences of that list."""
+    """The notes from `text`: the text with its figures, or the sentences of a figure that is the whole text."""
     figure = facts.get(text[1:-1])
     if isinstance(figure, list):
         yield from figure

@@ -64,7 +64,7 @@ def _peaks(database: Database) -> str:
     return " and ".join(words)
 
 
-# One of four readings. It stays open if it would change when all time without a FLOP count ran at the peak.
+# One of four readings. `open` stands for a reading that would change if all time without a FLOP count ran at the peak.
 READING = f"""
     case when tc is null or hbm is null then 'unknown'
         when tc < {_LOW} and hbm < {_LOW} then 'both low: bubbles or overhead'

@@ -147,7 +147,7 @@ def _array_bytes(kind: Collective, instruction: Instruction, size: int | None) -
     operand = sum(sizes) if sizes and len(sizes) == len(shapes) else None
     has_both = instruction.opcode.endswith("-start") and kind != "all-reduce"
     if kind in ("all-reduce", "all-to-all", "collective-permute"):
-        # The result of these is as large as the operand.
+        # The result of these collectives is as large as the operand.
         return operand if operand is not None else result / 2 if has_both else result
     if kind == "all-gather" and not has_both:
         return result

@@ -17,9 +17,9 @@ _SIDE = """
 _SIDES = (
     "side VARCHAR, name VARCHAR, kind VARCHAR, framework_name VARCHAR, source VARCHAR, seconds DOUBLE, rank INTEGER"
 )
-# Two operations with the same name are a pair. Two of the remaining operations are a pair if they have a tf_op, and
-# each is the only one that remains in its capture with their category, tf_op and source. The compiler numbers fusions
-# anew each time, so `fusion.7` of one capture may be `fusion.9` of the other.
+# Operations of the two captures are paired by name. The remaining operations are paired by category, tf_op and source,
+# if they have a tf_op and only one operation of each capture matches. The compiler numbers fusions anew each time, so
+# `fusion.7` of one capture may be `fusion.9` of the other.
 _PAIRS = """
     create or replace temp view pairs as
     with named as (select *, count(*) over (partition by name) = 1 as is_alone from sides),

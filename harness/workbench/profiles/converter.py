@@ -15,7 +15,7 @@ NOTHING = 3
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code. Asks the tool and writes its answers."""
+    """Asks the tool, writes its answers and returns the exit code."""
     answer_path, tool = arguments[0], arguments[2]
     paths, option_sets = json.loads(arguments[1]), json.loads(arguments[3])
     # memory_viewer reads a module from a file next to the copies. In xprof 2.24 only xspace_to_tool_names writes it.

@@ -20,12 +20,12 @@ from harness.workbench.profiles.spans import LEAST, Spans, Values, meet, merge, 
 from harness.workbench.profiles.views import VIEWS_SQL
 
 Row: TypeAlias = Sequence[Any]
-# Our choice: on a v6e, queued programs follow each other within 1.4 to 1.7 us (one capture, 396 pairs of runs). So
-# shorter idle time is caused by the device, not by the host.
+# Shorter idle time between programs is caused by the device, not by the host. Our choice: on a v6e, queued programs
+# follow each other within 1.4 to 1.7 us (one capture, 396 pairs of runs).
 _QUEUED_SECONDS = 2e-6
 # numpy's module for columns with missing values; it has no types.
 _MASKED: Any = np.ma
-# The category of an operation if the simulator had only its name.
+# The category of an operation of which the simulator knew only the name.
 _UNKNOWN = "unknown"
 # Limit of DuckDB's memory, which does not include the records; a capture of a million events needs 60 MB.
 _MEMORY = "512MiB"
@@ -346,7 +346,7 @@ class _Loaded:
         first, last = float(starts[0]), float(ends.max())
         begin, end = min([first, *(period.start for period in shown)]), max([last, *(period.end for period in shown)])
         so_far = np.maximum.accumulate(ends)
-        # For each operation, the latest end so far belongs to this one; of equal ends, to the first.
+        # For each operation, the index of the operation with the latest end so far (of equal ends, the first).
         latest = np.maximum.accumulate(np.where(np.r_[True, ends[1:] > so_far[:-1]], np.arange(len(at)), 0))
         runs = np.array([(run.start, run.end) for run in device.modules] or [(first, last)])
         opens, closes, _ = without(merge(runs[:, 0], runs[:, 1], _QUEUED_SECONDS), missing)

@@ -17,8 +17,8 @@ from harness.workbench.profiles.spans import Values
 _PICOSECONDS = 1e12
 # XLA does not know the cost of this opcode, so a cost of 0 means unknown.
 _OPAQUE = "custom-call"
-# XProf's op_metrics.proto. It numbers memories, and 1 is HBM: operations that only read HBM have this number, and those
-# that only access the host's memory never have it.
+# The bytes by memory, from XProf's op_metrics.proto. Memory 1 is HBM: operations that only read HBM have entries for
+# memory 1, and operations that only access the host's memory have none.
 _ACCESSES = {
     "MemoryAccessBreakdown": (("accesses", 1, "MemoryAccess*"),),
     "MemoryAccess": (("operation_type", 1, "int64"), ("memory_space", 2, "uint64"), ("bytes_accessed", 3, "uint64")),
@@ -51,7 +51,10 @@ class DeviceClock:
         return self._most - self._least
 
     def learn(self, event: Event) -> tuple[int, int]:
-        """Start and length of an operation by the device's clock, else by the adjusted clock; recorded for `span`."""
+        """Start and length of an operation by the device's clock, or by the adjusted clock if it has no device time.
+
+        Records both clocks for `span`.
+        """
         device_span = device_span_of(event.stats)
         if device_span is None:
             return event.start_ps, event.duration_ps
@@ -111,8 +114,8 @@ def device_span_of(stats: Mapping[str, Value]) -> tuple[int, int] | None:
 class Serial:
     """Executions of one line. An event inside another event is nested, and its time is no self time of the outer event.
 
-    Events that overlap partly count as neighbours. Times, of millions of events, are stored in the file's order and
-    relative to the start of the first event.
+    Events that overlap partly count as neighbours. There may be millions of events, so times are stored compactly: in
+    the file's order and relative to the start of the first event.
     """
 
     def __init__(self) -> None:

@@ -54,8 +54,8 @@ def _heap_answers(database: Database) -> list[tuple[int, str, int, _Answer]]:
 def heaps_table(database: Database) -> Iterator[Row]:
     for number, module, space, answer in _heap_answers(database):
         sizes = answer.get("heapSizes", ())
-        # XProf counts changes from 0, and the size after change `n` is at index `n + 1`; so is the peak's place. JSON
-        # of proto3 leaves out a zero.
+        # XProf counts changes from 0, but `heapSizes` begins with the size before the first change. So the place of the
+        # peak is one more than XProf's position. The JSON of proto3 leaves out a position of 0.
         place = answer.get("peakHeapSizePosition", 0) + 1 if sizes else None
         arguments = answer.get("entryComputationParametersMib", 0.0) * _MEBIBYTE
         peak = answer["peakHeapMib"] * _MEBIBYTE

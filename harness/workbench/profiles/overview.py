@@ -19,8 +19,8 @@ _NO_DEVICE = (
     "XProf's tables need device planes (/device:TPU:0), and the capture has none: a CPU's operations are on the "
     "host's threads"
 )
-# If these figures are unknown, XProf's overview_page shows 0.0 %: without hardware counters, and for the roofline
-# always (xprof 2.24), although roofline_model has the figure.
+# XProf's overview_page (xprof 2.24) shows 0.0 % for these figures if they are unknown, for example without hardware
+# counters.
 _ZERO_IS_UNKNOWN = (
     ("mxu_utilization_percent", "matrix unit used"),
     ("hbm_utilization_percent", "HBM used"),

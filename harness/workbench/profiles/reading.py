@@ -122,7 +122,7 @@ def _run_name(paths: Sequence[Source]) -> str:
 
 
 def distinguish(captures: Sequence[Capture]) -> tuple[Capture, ...]:
-    """The captures with distinct names: before equal names, the part of the path that differs is added."""
+    """The captures with distinct names: equal names get the differing part of their paths as a prefix."""
     return tuple(
         replace(capture, name=_distinct_name(capture, [other for other in captures if other.paths != capture.paths]))
         for capture in captures

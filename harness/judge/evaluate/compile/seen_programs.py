@@ -43,7 +43,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPrograms:
-    """The entries in a folder for one judge, problem, chip and set of versions, all identified by `judge`."""
+    """The entries of a folder for one judge, problem, chip and set of versions; `judge` identifies these four."""
 
     directory: Path
     judge: str

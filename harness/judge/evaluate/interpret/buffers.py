@@ -198,7 +198,7 @@ def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, res
 
 
 def _refill(memory: Any, buffers: _Memory, key: Any) -> None:
-    """Before its next use, fills a window whose block was written to HBM with the value of unwritten memory."""
+    """Fills a window, before its next use, with the value of unwritten memory if its block was written to HBM."""
     if key in buffers.replaced:
         buffers.replaced.discard(key)
         content = memory.mem[key].content

@@ -184,7 +184,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
 
     def load_build(self) -> None:
-        """Sets the state of an object, which must be new."""
+        """Sets the state of an object. Raises UnpicklingError if the object already exists in this process."""
         if _is_shared(self.stack[-2]):
             raise pickle.UnpicklingError(f"changes an object of this process: {type(self.stack[-2]).__name__}")
         super().load_build()

@@ -19,8 +19,8 @@ _NUMBER = re.compile(r"\b\d+\b")
 _BESIDE = (0, 1, -1)
 # The rounding of float literals, which are computed from sizes in double precision and stored as float32.
 _FLOAT32_ROUNDING = 2.0**-23
-# Operations that compare with a number, or compute a number for a comparison. Sums and products mostly compute
-# addresses.
+# Operations that compare with a number, or compute a number for a comparison. Sums and products are left out, because
+# they mostly compute addresses.
 _DECISIONS = (
     "eq ne lt le gt ge rem div shift_left shift_right_logical shift_right_arithmetic and or xor not max min clamp sign "
     "select_n"

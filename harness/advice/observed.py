@@ -184,7 +184,7 @@ def fits(seen: Observed, rows: int, factor: int, limit: float | None = None) -> 
     """True if, by an estimate, buffers of `rows` rows can grow `factor` times within `limit` (None: the VMEM limit).
 
     For attention, the float32 tile of scores (query block x key/value block) counts too, because the compiler keeps it
-    in VMEM although it is no window and no scratch.
+    in VMEM although it is neither a window nor a scratch buffer.
     """
     grown = grown_vmem(seen, lambda window: factor if rows in window.block_shape[-2:-1] else 1)
     if seen.call is not None:

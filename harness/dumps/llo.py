@@ -436,7 +436,7 @@ def _note(opcode: str, text: str) -> str:
 def parse_utilisation(text: str) -> Utilisation:
     """The table of `*final_hlo-static-per-bundle-utilization.txt`: unit names, slots offered, one row per bundle.
 
-    Raises ValueError if it is no such table.
+    Raises ValueError if the text is not such a table.
     """
     head, _, body = text.partition("UTILIZATION:")
     lines = [line for line in head.splitlines() if line.strip() and not line.startswith("==")]

@@ -145,7 +145,7 @@ def read(data: bytes, name: str) -> Space:
     if not planes or not all(plane.name for plane in planes):
         raise RatchetError(
             "bad-profile",
-            f"{name} is no profile: expected an XSpace with named planes, got {len(data):,} bytes without any; "
+            f"{name} is not a profile: expected an XSpace with named planes, got {len(data):,} bytes without any; "
             "capture it again",
         )
     return Space(

@@ -261,7 +261,7 @@ def shape(text: str) -> Shape:
         if tokens.peek().kind != "end":
             raise tokens.misunderstood("the end of the shape")
     except Misunderstood as error:
-        raise RatchetError("bad-hlo", f"{text[:80]!r} is no shape such as bf16[8,128]{{1,0}}: {error}") from error
+        raise RatchetError("bad-hlo", f"{text[:80]!r} is not a shape such as bf16[8,128]{{1,0}}: {error}") from error
     return parsed
 
 

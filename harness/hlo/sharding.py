@@ -291,7 +291,7 @@ def _iota(tokens: Tokens) -> tuple[tuple[int, ...], DeviceOrder]:
         places = tuple(range(len(counted)))
         order = DeviceOrder(sizes=counted, transposition=_sizes(tokens, "(", ")") if tokens.skip("T") else places)
         if sorted(order.transposition) != [*places]:
-            raise Misunderstood(f"T{order.transposition} is no order of {len(counted)} dimensions")
+            raise Misunderstood(f"T{order.transposition} is not an order of {len(counted)} dimensions")
     else:
         devices = [tokens.integer()]
         while tokens.skip(","):
@@ -354,7 +354,7 @@ def _axis_references(tokens: Tokens, mesh: tuple[tuple[str, int], ...]) -> tuple
             tokens.expect(")")
             size = tokens.integer()
             if before < 1 or size < 1:
-                raise Misunderstood(f"({before}){size} is no part of the axis {name}")
+                raise Misunderstood(f"({before}){size} is not a part of the axis {name}")
         listed.append((name, before, size))
     return tuple(listed)
 
@@ -371,7 +371,7 @@ def _mesh_groups(
         at = 1
         for before, size in parts:
             if before % at or whole % (before * size):
-                raise Misunderstood(f"({before}){size} is no part of the axis {axis} of {whole}")
+                raise Misunderstood(f"({before}){size} is not a part of the axis {axis} of {whole}")
             sizes.append(before // at)
             places[axis, before] = len(sizes)
             sizes.append(size)

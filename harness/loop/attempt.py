@@ -95,7 +95,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
         say_all(ledger.recover(), say)
         champion, defender = (title.champion, title.candidate) if title else (None, None)
         if isinstance(error, RatchetError) and error.kind in refusals.KINDS and champion and defender:
-            # A refusal that cannot be kept is no error, because only `next` reads refusals.
+            # A refusal that cannot be kept is not an error, because only `next` reads refusals.
             with suppress(RatchetError):
                 refusal = refusals.refusal_of(error, hypothesis, champion.number, defender, candidate)
                 refusals.keep(ledger.place, refusal)

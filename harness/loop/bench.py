@@ -198,7 +198,7 @@ def keep(bench: Bench, kernel_sha256: str, evidence: Evidence) -> None:
         has_lines=bench.checked or bench.with_lines,
     )
     files.write_atomically(_kept_path(bench.contest), msgspec.json.encode(kept))
-    # The capture is no part of the evidence, so a failure to write it is not reported.
+    # The capture is not a part of the evidence, so a failure to write it is not reported.
     simulated_capture.keep(evidence, bench.contest.directory, "kernel.py")
 
 

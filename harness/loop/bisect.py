@@ -110,7 +110,7 @@ def _commit(repository: Repo, name: str) -> str:
     if commit is None:
         hint = "; name two attempts, or two commits" if name.isdecimal() else ""
         raise UsageError(
-            "unknown-commit", f"expected attempts' numbers or commits, got {name!r}, which is no commit here{hint}"
+            "unknown-commit", f"expected attempts' numbers or commits, got {name!r}, which is not a commit here{hint}"
         )
     return commit
 
@@ -261,7 +261,7 @@ class _Search:
 
     def _is_bad(self, evidence: Evidence, latency: float | None, spills: int | None) -> bool | None:
         if evidence.failure is not None:
-            # A kernel that does not compile has no time, which is no slowdown.
+            # A kernel that does not compile has no time, which does not count as a slowdown.
             is_verdict = self._metric == "correctness" and not evidence.failure.may_pass_next_time
             return True if is_verdict else None
         first = self.judged[self._steps[0].candidate]

@@ -282,7 +282,7 @@ def _prepare(change: ProposedChange, was: str, folder: str) -> tuple[bytes | Non
 
 
 def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
-    """The reason why a commit's content of `folder` cannot be read; None if the content can be read or is no contest.
+    """The reason why `folder` in a commit cannot be read; None if it can be read or is not a contest.
 
     A link or a submodule in place of a contest's file or folder is a reason: a checkout may turn it into a contest.
     """

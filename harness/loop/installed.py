@@ -15,8 +15,8 @@ from harness.sandbox.editable import editable_roots
 def is_unchanged(evidence: Evidence) -> bool:
     """True if every package that the kernel imported is still the one that was judged.
 
-    Each package must have the recorded version and be no editable installation. Each source file of an operation must
-    have the recorded hash. Nothing is imported.
+    Each package must have the recorded version and must not be an editable installation. Each source file of an
+    operation must have the recorded hash. Nothing is imported.
     """
     trace = evidence.trace
     return trace is None or (all(map(_is_package, trace.imported)) and all(map(_is_file, trace.sources)))

@@ -80,7 +80,7 @@ def _condition(text: str, names: set[str]) -> ast.expr:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
-        raise UsageError("bad-condition", f"--where {text!r} is no condition in Python: {error.msg}") from None
+        raise UsageError("bad-condition", f"--where {text!r} is not a condition in Python: {error.msg}") from None
     for node in ast.walk(tree):
         if not isinstance(node, (*_IN_CONDITIONS, *_OPERATORS)):
             got = ast.unparse(node) or type(node).__name__

@@ -25,7 +25,7 @@ from harness.operators.tolerance import RMS_FACTOR, Errors, errors
 from harness.records import Array, Statement
 from harness.tracebacks import place_in_prepare
 
-# The exceptions that mistakes in the code raise; a signal (Ctrl-C) or a lack of memory is no mistake in the code.
+# The exceptions that mistakes in the code raise; a signal (Ctrl-C) or a lack of memory is not one.
 MISTAKES = (
     SyntaxError,
     ImportError,

@@ -16,7 +16,7 @@ class StatesExact(Protocol):
     """A problem with float outputs that no honest kernel rounds, such as elements that it gathers or selects."""
 
     def exact(self) -> tuple[str, ...]:
-        """The names of these outputs; outputs of integers are always exact and need no name here."""
+        """The names of the float outputs that are exact; outputs of integers are always exact and not named here."""
 
 
 class ExactAnswers:

@@ -105,7 +105,7 @@ class PallasCall:
 
     @property
     def hbm_bytes(self) -> int | None:
-        """HBM bytes in and out of one call, or None if an operand is moved by hand."""
+        """HBM bytes in and out of one call; None if the kernel moves an operand with explicit copies."""
         total = 0
         for window in self.windows:
             if window.hbm_bytes is None:

@@ -10,7 +10,7 @@ from harness.records.revocation import Revocation
 from harness.records.sweep import Sweep
 
 Outcome = Literal["accept", "reject", "inconclusive", "failed"]
-# `undo` and `revoke` are no attempts at a faster kernel: they give the title back to an earlier kernel.
+# `undo` and `revoke` are not attempts at a faster kernel: they give the title back to an earlier kernel.
 Kind = Literal["baseline", "experiment", "rebaseline", "undo", "revoke"]
 TITLE_MOVES: tuple[Kind, ...] = ("undo", "revoke")
 

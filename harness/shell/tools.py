@@ -16,7 +16,7 @@ from harness.shell.verb import Call, Effect, Verb
 
 # Arguments that only a terminal needs, and arguments that would let a caller choose a program or a cluster to trust.
 _LEFT_OUT = frozenset({"-C", "--json", "--csv", "--quiet", "--full", "--ray"})
-# Sentences, and an address that is only printed: never paths.
+# Arguments that are never paths: sentences, and an address that is only printed.
 _NO_PATHS = frozenset({"message", "reason", "url"})
 CONTEST, PART, START = "contest", "part", "start"
 # The longest text, such as a hypothesis or a path, and the most values in a list of them.

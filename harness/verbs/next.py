@@ -5,7 +5,7 @@ from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Verb
 
-# Reading and parsing a kernel.py takes milliseconds; older attempts do not change the advice.
+# Only the newest attempts are read: reading a kernel.py takes milliseconds, and older ones do not change the advice.
 _LIMIT = 50
 
 

@@ -71,7 +71,7 @@ class Report(Verb):
             write_atomically(target, data)
             written = f"wrote {target}: {what}, {decimal(len(data), 'B')}; it needs no network and no server"
         if arguments.out is None and arguments.table is None:
-            # Hidden from git, even if the contest's own .gitignore does not name it.
+            # This hides the folder from git, even if the contest's own .gitignore does not name it.
             kept_captures.make_folder(folder / PROFILE_DATA)
         if arguments.open and not webbrowser.open(target.as_uri()):
             raise RatchetError("no-browser", f"{written}; no browser could be started here: open the file in a browser")

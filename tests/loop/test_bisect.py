@@ -119,7 +119,7 @@ def test_a_number_of_many_digits_is_no_attempt(capsys: pytest.CaptureFixture[str
 def test_an_attempt_and_a_commit_are_no_two_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = recorded(tmp_path)
     assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "HEAD"]) == 2
-    assert "which is no commit here; name two attempts, or two commits [unknown-commit]" in capsys.readouterr().err
+    assert "which is not a commit here; name two attempts, or two commits [unknown-commit]" in capsys.readouterr().err
 
 
 def test_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -198,7 +198,7 @@ def test_conditions_leave_settings_out(tmp_path: Path) -> None:
     ("values", "condition", "words"),
     [
         ("A=1,2", "A", "expected a comparison"),
-        ("A=1,2", "A <", "is no condition"),
+        ("A=1,2", "A <", "is not a condition"),
         ("A=1,2", "C < 1", "expected constants of --set, got C"),
         ("A=1,2", "__import__('os') == 1", "expected comparisons and arithmetic"),
         ("A=1,2", "A.real < 1", "expected comparisons and arithmetic"),
@@ -339,7 +339,7 @@ PYTHON = "KERNEL, CHIP = 1, 2\nKERNEL = 'tokamax:flash_attention'\nCHIP = 'v6e'\
     ids=lambda text: text[:12],
 )
 def test_what_is_no_table_is_named(text: str) -> None:
-    with pytest.raises(UsageError, match="is no table") as caught:
+    with pytest.raises(UsageError, match="is not a table") as caught:
         formats.holds(text, "mine.json", "tokamax:flash_attention", "v6e")
     assert caught.value.kind == "bad-table"
 

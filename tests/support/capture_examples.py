@@ -450,7 +450,7 @@ def empty_run(logdir: Path) -> Path:
 
 
 def corrupt_run(logdir: Path) -> Path:
-    """A file that is no profile."""
+    """A file that is not a profile."""
     return run_folder(logdir, "corrupt", b"\x0a\xff\xff\xff\xff\x0f" + bytes(range(256)) * 8)
 
 

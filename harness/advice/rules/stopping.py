@@ -98,7 +98,7 @@ def plateau(seen: Observed) -> RuleCase | None:
     fruitless = 0
     for row in reversed(seen.previous):
         if row.kind == "rebaseline":
-            # An attempt that only checks the champion again is no try.
+            # An attempt that only checks the champion again does not count.
             continue
         if row.outcome == "accept":
             break

@@ -320,7 +320,7 @@ class Memory:
         """The cycle at which the last transfer of an op ends. The op's program ends at `clock`.
 
         Records an offence for each transfer that was not waited for, or only in part, and for each flag that is not
-        zero. A flag whose last change set a value is no offence, because the compiler leaves the flags of a grid's
+        zero. A flag whose last change set a value is not an offence, because the compiler leaves the flags of a grid's
         windows at one.
         """
         last, name, outgoing = clock, "", False

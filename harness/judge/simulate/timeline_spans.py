@@ -63,7 +63,7 @@ class _Call:
     window: SpanWindow | None
     turned: int
     turn: int = 0
-    # The previous turn (number, start, end). It is added when another turn follows, because the last turn is no step.
+    # The previous turn (number, start, end). It is added when another turn follows: the last turn is not a step.
     before: tuple[int, int, int] | None = None
     sources: list[Ascribed] | None = None
     shown_cycles: int = 0

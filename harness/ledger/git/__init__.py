@@ -67,7 +67,7 @@ def open_repository(path: Path) -> Repo:
         # A commit may contain the files of a git directory, whose configuration may name programs that git runs.
         raise RatchetError(
             "bare-repository",
-            f"{repository.git_dir} is laid out as a git directory, so it is no working tree. Name another folder "
+            f"{repository.git_dir} is laid out as a git directory, so it is not a working tree. Name another folder "
             "with -C: if this folder came with a clone, its configuration could run any program",
         )
     top = str(repository.working_tree_dir)

@@ -130,9 +130,9 @@ def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Param
         return lambda parameters: _compared(json.loads(_tokamax_key(kernel, parameters))) in compared
     except (ValueError, SyntaxError, KeyError, TypeError, AttributeError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else repr(error)
-        raise UsageError("bad-table", f"{where} is no table ({', '.join(FORMATS)}): {reason}") from error
+        raise UsageError("bad-table", f"{where} is not a table ({', '.join(FORMATS)}): {reason}") from error
     except (RecursionError, MemoryError) as error:
-        raise UsageError("bad-table", f"{where} is no table ({', '.join(FORMATS)}): nested too deeply") from error
+        raise UsageError("bad-table", f"{where} is not a table ({', '.join(FORMATS)}): nested too deeply") from error
 
 
 def _require_same(where: str, of: set[tuple[str, str]], wanted: tuple[str, str]) -> None:

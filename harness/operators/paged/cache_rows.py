@@ -89,7 +89,10 @@ class CacheRows(Formula):
         return new, slices, cache, count
 
     def _written_before(self, new: Values, slices: Values, cache: Values, random: np.random.Generator) -> Values:
-        """The cache with the first, the last or any one row of some pieces in it, or with two or three of these."""
+        """A copy of `cache` that already holds some new rows: of each piece none, or its first, last and any other row.
+
+        Which of the three rows a piece has is drawn. No piece has all of its rows.
+        """
         cache = cache.copy()
         for place, start, rows in slices.T.tolist():
             some = np.array([0, rows - 1, random.integers(rows)])[random.integers(2, size=3) == 1]

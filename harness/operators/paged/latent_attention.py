@@ -168,7 +168,7 @@ class LatentAttention(Formula):
                 queries, count = self._queries(most, random)
         lens = random.integers(longest // 2 if family in self.timed else 1, longest + 1, self.sequences)
         if family == _EQUAL:
-            # The length is no whole number of pages; otherwise a missing mask would go unnoticed.
+            # The length is not a whole number of pages; otherwise a missing mask would go unnoticed.
             lens[:] = longest - self.lengths_of * random.integers(1, max(self.page_size // self.lengths_of, 2))
         lens = -(-np.maximum(lens, queries) // self.lengths_of) * self.lengths_of
         decoding = int(np.argmax(np.append(queries, 0) != 1))

@@ -143,7 +143,7 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
     if kind == "equal-lengths":
         queries = np.full(most, 1 if room.is_decode else min(room.tokens // most, room.longest))
         longest = min(room.longest, room.pages // most * room.page_size)
-        # The length is no whole number of pages; otherwise a missing mask would go unnoticed.
+        # The length is not a whole number of pages; otherwise a missing mask would go unnoticed.
         length = longest - int(random.integers(1, max(room.page_size, 2)))
         return _placed(room, queries, np.full(most, length), random)
     few = min(most, 2) if kind == "few-sequences" else most

@@ -140,7 +140,7 @@ def _hunks(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
             hunks.append((line, []))
         elif hunks:
             hunks[-1][1].append(line)
-    # Text that ends in a newline leaves an empty part at the end, which is no line of the diff.
+    # Text that ends in a newline leaves an empty part at the end, which is not a line of the diff.
     if hunks and hunks[-1][1] and hunks[-1][1][-1] == "":
         hunks[-1][1].pop()
     return hunks

@@ -126,7 +126,7 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
     if arguments.out is not None:
         write_atomically(arguments.out / "benchmark.json", valid_json(_history(gate)).encode())
     if arguments.markdown is not None:
-        # Appended, because a workflow's summary is one file for all of its steps.
+        # The text is appended, because a workflow's summary is one file for all of its steps.
         arguments.markdown.parent.mkdir(parents=True, exist_ok=True)
         with open(arguments.markdown, "a", encoding="utf-8") as stream:
             stream.write(rendering.markdown(gate))

@@ -126,7 +126,7 @@ def _snapshots(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ..
 def _served(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     """Runs kernel.py until Ctrl-C or, without --serve, until the steps are captured. Returns no tables."""
     port = profile_server.free_port() if arguments.serve is None else arguments.serve
-    # Checked before the kernel is traced, which takes longer.
+    # The port is checked first, because tracing the kernel takes longer.
     profile_server.require_free(port)
     window = None
     if arguments.steps is not None:

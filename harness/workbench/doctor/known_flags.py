@@ -179,7 +179,7 @@ def _library(package: str) -> str | None:
 
 
 def _similar(unknown: Iterable[str], package: str) -> dict[str, str]:
-    """The most similar name in the library for each flag, if any; only a guess, because the name may be no flag."""
+    """The most similar name in the library for each flag, if any; only a guess, because it may not be a flag."""
     wanted = [name for name in unknown if len(name) > 4]
     if not wanted:
         return {}

@@ -29,7 +29,7 @@ _WIDE, _NARROW = ("f32", "f64"), ("bf16", "f16")
 _MANY_PRODUCTS = 16
 _PRECISE = ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "f32_f32_f32", "bf16_bf16_f32_x6")
 _OUTSIDE = "an operation outside any jit"
-# Fewer operations outside jit in a call are no fault: they make inputs or read results.
+# Fewer operations outside jit in a call are not a fault: they make inputs or read results.
 _OPERATIONS_ALONE = 5
 _NAMED = 4
 # Shorter waits are noise of the clock and the profiler. On a CPU the scheduler adds noise, because XLA shares the cores

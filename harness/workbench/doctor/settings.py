@@ -87,7 +87,7 @@ def of_script(text: str, subject: str) -> Settings:
 
 
 def _notebook_program(text: str) -> tuple[str, tuple[str, ...]] | None:
-    """The code of a notebook as one Python program, and each line's place in words; None if `text` is no notebook.
+    """The code of a notebook as one Python program, and each line's place in words; None if `text` is not a notebook.
 
     `%env` sets a variable; other magics and commands are left out.
     """

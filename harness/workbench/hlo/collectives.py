@@ -72,7 +72,7 @@ def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
 
 
 def traffic(graph: Graph, instruction: Instruction, target: Figures) -> Traffic | None:
-    """The collective of an instruction; None if the instruction is no collective."""
+    """The collective of an instruction; None if the instruction is not a collective."""
     kind = kind_of(instruction.opcode)
     if kind is None:
         return None

@@ -241,7 +241,7 @@ def _second_operand(graph: Graph, instruction: Instruction, loop: Instruction, b
 
 
 def _initial(graph: Graph, loop: Instruction, element: int) -> int | None:
-    """The initial value of an element of the loop's tuple; None if it is no constant."""
+    """The initial value of an element of the loop's tuple; None if it is not a constant."""
     start = graph.operand(loop, 0)
     if start is None or start.opcode != "tuple" or not isinstance(start.shape, Tuple):
         return None

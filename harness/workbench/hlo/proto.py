@@ -45,8 +45,8 @@ class Origin:
 def module(data: bytes, name: str = "the file") -> Module:
     """The module in `data`.
 
-    Raises RatchetError `bad-hlo` if `data` are no serialized HloProto or HloModuleProto, or if the installed XLA cannot
-    read the module.
+    Raises RatchetError `bad-hlo` if `data` is not a serialized HloProto or HloModuleProto, or if the installed XLA
+    cannot read the module.
     """
     parsed = _module_proto(data, name)
     text = _print_module(_with_groups(parsed.SerializeToString()), name)
@@ -94,7 +94,7 @@ def _print_module(module: bytes, name: str) -> str:
 def origins(data: bytes, name: str = "the file") -> dict[str, Origin]:
     """The origins of all instructions of the module in `data`, by name, even if the installed XLA cannot read it.
 
-    Raises RatchetError `bad-hlo` if `data` are no serialized HloProto or HloModuleProto.
+    Raises RatchetError `bad-hlo` if `data` is not a serialized HloProto or HloModuleProto.
     """
     parsed = _module_proto(data, name)
     return {

@@ -112,7 +112,7 @@ def device_span_of(stats: Mapping[str, Value]) -> tuple[int, int] | None:
 
 
 class Serial:
-    """Executions of one line. An event inside another event is nested, and its time is no self time of the outer event.
+    """Executions of one line. An event inside another event is nested; the outer event's self time excludes its time.
 
     Events that overlap partly count as neighbours. There may be millions of events, so times are stored compactly: in
     the file's order and relative to the start of the first event.

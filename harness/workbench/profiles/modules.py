@@ -52,7 +52,7 @@ class Modules:
             self.names.setdefault(int(match[1]), name)
 
     def name(self, program: Value | None, plain: str) -> str:
-        """The module's name with its number, as in XProf's tools; `plain` if `program` is no number."""
+        """The module's name with its number, as in XProf's tools; `plain` if `program` is not a number."""
         if not isinstance(program, int):
             return plain
         return self.names.get(program) or (f"{plain}({program})" if plain else "")

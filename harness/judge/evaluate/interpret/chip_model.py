@@ -527,7 +527,7 @@ def converted(equation: Equation) -> Model | None:
             return None
         low, high = new_limits.min, new_limits.max
     else:
-        # The largest float32 that fits: 127 for 8 bits; 2^31 - 128 for 32 bits, because 2^31 - 1 is no float32.
+        # The largest float32 that fits: 127 for 8 bits; 2^31 - 128 for 32 bits, because 2^31 - 1 is not a float32.
         low, high = float(new_limits.min), float(new_limits.max)
         if new_limits.bits > _FLOAT32_DIGITS:
             high *= 1 - 2.0**-_FLOAT32_DIGITS

@@ -1,4 +1,4 @@
-"""Tests that XLA on this CPU performs the conversions that `chip_model` writes. It skips some that JAX writes."""
+"""Tests that XLA on this CPU performs the conversions that `chip_model` writes. XLA skips some of those of JAX."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -23,7 +23,7 @@ def written_over(jaxpr: Jaxpr, statement: Statement) -> tuple[str, ...]:
 def _written_over(jaxpr: Jaxpr, kept: Mapping[Any, str]) -> Iterator[str]:
     names = dict(kept)
     for equation in jaxpr.eqns:
-        # A literal is no input, and it cannot be a key because it has no hash.
+        # A literal is not an input, and it cannot be a key because it has no hash.
         named = [None if isinstance(var, core.Literal) else names.get(var) for var in equation.invars]
         if is_pallas_call(equation) and not is_triton(equation):
             bounds = equation.params["grid_mapping"].num_dynamic_grid_bounds

@@ -39,7 +39,7 @@ _FUNCTIONS = frozenset(
         *((f"numpy.{home}.numeric", "_frombuffer") for home in ("_core", "core")),
     )
 )
-# An object with one of these methods is no mark (`_is_mark`), because it is called, compared by value, or filled.
+# An object with one of these methods is not a mark (`_is_mark`), because it is called, compared by value, or filled.
 _DOES = frozenset(("__call__", "__eq__", "__setitem__", "add", "append", "extend"))
 _CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type(jax.jit(len)))
 

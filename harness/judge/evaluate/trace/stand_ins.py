@@ -62,7 +62,7 @@ class _Module(types.ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds modules with these names before any other finder, so that installed modules are ignored."""
+    """Finds the modules called `names` before any other finder does, so that installed modules are ignored."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = frozenset(names)

@@ -23,7 +23,7 @@ _DRAWS = 20
 def table() -> str:
     """One row for each template, with the template's own constants."""
     lines = [
-        "| like | rows of an output | compared, drawn | share | all rows are looked at by |",
+        "| `--like` | rows of an output | compared, drawn | share | how all rows are tested |",
         "|---|--:|--:|--:|---|",
     ]
     for template in scaffold.templates():

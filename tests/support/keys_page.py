@@ -125,7 +125,8 @@ checks: their code, the contest's operator, `prepare.py` and chip. A change *mov
 
 - If the timing key moves, accepted attempts are compiled and simulated again, so that all times in the table are
   comparable. This happens after the next attempt, or with `./ratchet.sh rescale`.
-- If the checks key moves, the next attempt first rechecks the champion, and notes the result on the champion.
+- If the checks key moves, the next attempt first checks the champion again, and records the result as a
+  [note](LOOP.md#notes).
 - A change of only comments, docstrings, formatting or type-checking imports moves no key. Neither key covers the code
   of verdicts (except `schedule_checks.py`), reports, the command line and the ledger, because this code affects neither
   the time nor the correctness of a kernel.

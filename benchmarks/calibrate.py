@@ -341,16 +341,16 @@ compiled programs with a hundred sets of constants, and finds the set that makes
 are, and whether other values would be better. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) lists what else was
 tried.
 
-"Can be moved" is the 95 % interval of a constant if only this constant is moved. It begins as the prior's interval, is
-cut off where the likelihood of the rows falls by a factor of 6.8, and always contains the fitted value. "Held by" is
-the operation that most opposes moving the constant further, or "the prior" if none does. The chip's file in
-harness/chips has the ends of the interval (`Intervals`). The judge accepts a simulated gain only if it exists at both
-ends, and with both values of each switch that the rows leave open (`harness/judge/simulate/machine_variants.py`)."""
+"Can be moved" is the 95 % interval of a constant if only this constant is changed: the values at which the likelihood
+of the rows is at least 1/6.8 of its maximum, limited to the interval of plausible values that was assumed before the
+fit (the prior). "Held by" is the operation whose error grows most beyond the interval, or "the prior" if only that ends
+the interval. The judge accepts a simulated gain only if it exists at both ends, and with both values of each switch
+that the rows leave open (`harness/judge/simulate/machine_variants.py`)."""
 _ERRORS = """## Errors
 
-A fit is judged by its predictions. "Left out" is the error of an operation with constants that are fitted to all other
-operations. If this error is larger than today's, the constants fit only their own rows. "Switched" has the error with
-today's constants if a switch of the simulator's structure has its other value."""
+A fit is judged by its predictions: "left out" is the error of an operation with constants that are fitted to all other
+operations. If this error is larger than today's, the fitted constants would not improve the simulator. "Switched" is
+the error with today's constants and the other value of a switch, a choice between two structures of the simulator."""
 
 
 def page(results: Mapping[str, Any]) -> str:

@@ -21,11 +21,11 @@ from harness.judge.simulate.uncertainty import DEVIATIONS_OF_95_PERCENT, plus_mi
 
 _INTRO = """# How near the simulator comes to real TPUs
 
-The tokamax package publishes device times. This page compares them with simulated times of the same operations, which
-are compiled through tokamax's entry points with the published operands, layouts and configuration. Copies around the
-kernel are included; fetches before a program starts are left out, as in the published times.
-[FIDELITY_ROWS.md](FIDELITY_ROWS.md) has each row and the protocol. Compiled with {compiler}; the compiler of the
-published times is unknown. To write this page (Python >= 3.12; `--write` simulates anew):
+The tokamax package publishes device times. This page compares them with simulated times of the same operations,
+compiled through tokamax's entry points with the published operands, layouts and configuration. Both include the copies
+that XLA puts around a kernel, but not the fetches before a program starts. [FIDELITY_ROWS.md](FIDELITY_ROWS.md) has
+each row and the protocol. Compiled with {compiler}; the compiler of the published times is unknown. To write this page
+(Python >= 3.12; `--write` simulates anew):
 
     uv pip install -e '.[bench]' && python benchmarks/fidelity.py --pages
 
@@ -34,25 +34,29 @@ published times is unknown. To write this page (Python >= 3.12; `--write` simula
 
 _PROTOCOL = """## The purpose of each row
 
-The first hexadecimal digit of a problem's SHA-256 decides the purpose of its row (`fidelity_rows.py`): 0, 2, 4, 6 and 8
-are for fitting, a, c and e for validation; since 2026-11-25, 1 is for fitting too, and 3 for validation. The times of
-all other rows are not read. Twins are rows that differ only in a reduction, in residuals or in how group sizes are
-written; each of them has the strictest purpose among its twins (unused, then validation). Rows that were read before
-twins were grouped keep their place here, but a row with a stricter twin is no longer used for fitting. Of the
-flash-attention forward rows, only the rows of digit 1 and 66 that an earlier version of this page had are for fitting.
-Predictions of validation rows are written to `data/fidelity_predictions.tsv` and committed before their times are read:
-the code refuses to read the time of a row without a prediction. Errors of validation rows are those of the predictions,
-whatever the simulator says today. Rows that were read before a change of a constant or rule do not validate the
-simulator with this change, which is given new rows.{ran}
+A *row* is one published time and its simulated counterpart. The purpose of a row is decided by chance, by the first
+hexadecimal digit of its problem's SHA-256 (`fidelity_rows.py`):
+
+- 0, 2, 4, 6, 8 and (since 2026-11-25) 1: for fitting constants;
+- a, c, e and (since 2026-11-25) 3: for validation;
+- others: unused; their times are not read.
+
+Rows that differ only in a reduction, in residuals or in how group sizes are written are twins. If twins have different
+purposes, all are unused if one is, otherwise all are for validation. Of the flash-attention forward rows, only those of
+digit 1 and 66 that an earlier version of this page had are for fitting.
+
+The times of validation rows are read only after the predictions have been committed (`data/fidelity_predictions.tsv`;
+the code refuses to read the time of a row without a prediction), and their errors are those of the predictions. If a
+constant or rule of the simulator changes later, these rows no longer validate it, and new rows are predicted.{ran}
 
 {without}"""
 
 _FLOOR = """## How well the published times repeat
 
-In the median row, the five samples lie within {spread} of each other. But a time is not known that well: some problems
-were published twice for v7x, months apart and with different compilers, and the two times differ by 4.0 % in the median
-and 6.5 % at the 90th percentile (backward passes: 3.4 % and 14 %). On v7x no prediction can be expected to come closer.
-For other chips nothing was published twice."""
+In the median row, the five samples lie within {spread} of each other. But published times are less certain than that:
+some problems were published twice for v7x, months apart and with different compilers, and the two times differ by 4.0 %
+in the median and 6.5 % at the 90th percentile (backward passes: 3.4 % and 14 %). On v7x no prediction can be expected
+to come closer. For other chips no time was published twice."""
 
 _DIFFERENCES = """## How the compiled programs differ from the measured ones
 
@@ -61,62 +65,54 @@ _DIFFERENCES = """## How the compiled programs differ from the measured ones
 - Copies, gathers, scatters, reductions and reshapes that today's compiler would give to the SparseCore are kept on the
   TensorCore, because the simulator has no latency for the SparseCore.
 - The tables of ragged dot's tiles are constants here; on the device XLA computes them before the kernel runs.
-- Products with transposed weights on v5e and v7x have tile_k and tile_n exchanged, because tokamax read the
-  configuration the other way round when the times were published: see `fidelity_compile.py`.
-- Chunked cross-entropy with residuals is left out: today's compiler makes two loops, one for the loss and one for the
-  residuals, and the published times are those of the program without residuals.
-- Gated linear units of bfloat16 have been left out since 2026-11-24. To convert the product to float32, libtpu 0.0.50.1
-  makes a separate pass over HBM and 0.0.42.1 does not, so the older program moves 14 to 19 % fewer bytes. In all other
-  gated linear units and normalizations, the two programs move the same bytes within 3 %. Even at the full bandwidth of
-  the chip's specification, the older program's bytes would take 12 % longer than the published times of three rows on
-  v5p, and the newer program's 37 % longer. Seven rows had been read when this was found, and were off by -14 to +41 %.
+- For products with transposed weights on v5e and v7x, tile_k and tile_n of the published configuration are exchanged,
+  because tokamax did so when the times were published (`fidelity_compile.py`).
+- Chunked cross-entropy with residuals is left out, because the published times are those of the program without
+  residuals.
+- Gated linear units of bfloat16 have been left out since 2026-11-24, because their measured program is unknown. To
+  convert the product to float32, libtpu 0.0.50.1 makes a separate pass over HBM and 0.0.42.1 does not. But even the
+  bytes of the older program would take 12 % longer than the published times of three rows on v5p, at the full bandwidth
+  of the chip's specification. Seven rows had been read when this was found, and were off by -14 to +41 %.
 """
 
 _UNEXPLAINED = """## What is not explained
 
-- It is inferred that the published times do not include a cross-program prefetch. With the prefetch, gated linear units
-  on v6e were up to 21 % too slow; without it, eight of the ten rows read by then were within 2 %, and two 7 % too fast.
-  Each run was profiled alone, so the runtime must fetch before it starts the program.
+- The published times are assumed to leave out cross-program prefetches, by which the runtime fetches operands before a
+  program starts. With the prefetch, gated linear units on v6e were up to 21 % too slow; without it, eight of the ten
+  rows read by then were within 2 %, and two 7 % too fast.
 - Grouped products on v5p are up to 6 % too slow in the simulation. Two are 8 to 9 % too fast: in these, the first of
   eight groups holds all rows.
-- Grouped products of bfloat16 on v6e are 3 % too fast in the median, and 19 % at most. With earlier constants, most of
-  their steps took 0.2 to 0.7 us longer than simulated, whatever their length; the gradients' steps, most of which have
-  three or four buffers instead of two, did not. The same was true on v7x until the simulator limited each transfer to
-  1024 bytes a cycle (one transfer fetches a group's weights). On v6e no such limit suits all rows (0.65 to 0.8 of the
-  bandwidth, by row), and 10 % less bandwidth for all reads does as well, so the simulator uses that. A higher cost of
-  every wait is ruled out: attention would be 8 % too slow on v7x.
+- Grouped products of bfloat16 on v6e are 3 % too fast in the median, and 19 % at most. A similar error on v7x vanished
+  when the simulator limited each transfer to 1024 bytes a cycle, because one transfer fetches a group's weights. On v6e
+  no such limit suits all rows, and 10 % less bandwidth for all reads does as well, so the simulator uses that. A higher
+  cost of every wait is ruled out: attention would be 8 % too slow on v7x.
 - Products of 128 groups of 2048 x 768: the seven rows on v6e and v7x are 2 to 15 % too fast.
 - Backward attention of 512 rows and head_dim 256 on v7x is 12 % too fast; XLA's copies are 60 % of its time. With
   head_dim 64 and 2048 rows, or with a head_dim of 192 for V, it is 14 % too slow.
-- In the simulator, a `vmatprep` of the left operand does not wait for the matmul before it. If it did, backward
+- In the simulator, a `vmatprep` of the left operand does not wait for the previous matmul. If it did, backward
   attention would be 60 % too slow, and products 30 %.
 - On v6e, the time by which grouped products are too fast grows with the fetched weights of a group: 0.1 to 0.4 us a
   megabyte, and more if a block of columns is cut out of wider weights. With the same tiles, a row with 512 columns is
   1 % too fast, and a row with 2048 columns is 14 % too fast.
-- Cross-entropy on v6e: the forward pass of tokamax's kernel was 9 % too slow until the simulator let a matmul wait in
-  front of its unit (`matmul_queue`). Without that, a matmul that is late by a few cycles delays the pushes behind it,
-  and these delay the other unit. The kernel's backward pass is 1 to 14 % too fast, and XLA's own cross-entropy 5 to
-  8 %, whether its rows are bfloat16 or float32. On v5p and v7x the kernel's backward pass is within 2 %, and XLA's own
-  at most 7 and 3 % too fast. With 5 % less bandwidth these errors would be half as large, but normalization and gated
-  linear units would be further off. XLA's own with float32 rows was 48 to 53 % too slow, and waited for units in 4 of
-  10 cycles, until a transposed push of float32 took 4 cycles instead of 8: it has half as many rows as one of bfloat16,
-  and the compiler spaces these pushes 4 cycles apart.
+- Cross-entropy on v6e: the backward pass of tokamax's kernel is 1 to 14 % too fast, and XLA's own cross-entropy 5 to 8
+  %, whether its rows are bfloat16 or float32. (On v5p and v7x the kernel's backward pass is within 2 %, and XLA's own
+  at most 7 and 3 % too fast.) With 5 % less bandwidth these errors would be half as large, but normalization and gated
+  linear units would be further off.
 - Products whose weights are float8 (v5p, v6e, v7x) or float4 (v7x), of 64 groups of 20 rows, are 20 % too fast on v5p
-  and v6e, and 11 % on v7x. On v6e the kernel is 94 % of the simulated time; waits for transfers are 41 % of the whole,
-  waits for units 2 %. On v5p waits for transfers are 3 % and waits for units 13 %. For each megabyte of weights, 0.36
-  us (v5p), 0.2 us (v6e) and 0.08 us (v7x) are missing. The compiler is not the reason unless it is older than the two
-  that were tried: libtpu 0.0.42.1 and 0.0.50.1 give the same times within 0.4 %.
-- Triangle multiplications without residuals on v7x have published times 14 to 36 % longer than those with residuals,
-  although residuals are additional writes; the simulated times with and without residuals are equal. At 2048 rows those
-  with residuals are within 4 %, and those without are 16 % too fast. On v5p, the published times with and without
-  residuals are equal at 384 rows, and all three rows are within 2 %.
+  and v6e, and 11 % on v7x. The missing time is 0.36 us (v5p), 0.2 us (v6e) and 0.08 us (v7x) for each megabyte of
+  weights. Today's compilers do not explain it: libtpu 0.0.42.1 and 0.0.50.1 give the same times within 0.4 %.
+- Triangle multiplications on v7x: without residuals, published times are 14 to 36 % longer than with residuals,
+  although residuals are additional writes. The simulated times are equal. At 2048 rows the simulation is within 4 %
+  with residuals, and 16 % too fast without. On v5p, the published times at 384 rows are equal too, and all three rows
+  are within 2 %.
 - Ragged dot v2 of 256 groups of 7168 x 512 on v7x is 9 and 10 % too fast. Waits for transfers are at most 6 % of its
   time, waits for units more than half.
-- Gated linear units and triangle multiplications on v6e also push float32 weights transposed: they are 2 to 3 % too
-  fast with 4 cycles a push, and were within 2 % with 8. The constants of v6e were fitted with 8 cycles; fitting them
-  again removes this error and makes others larger ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
-- In the simulator, a matmul on v6e can wait in front of its unit. On v7x, whose units are alike, it cannot, because
-  such a queue makes backward attention and grouped products worse ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
+- Gated linear units and triangle multiplications on v6e are 2 to 3 % too fast since a transposed push of float32
+  weights takes 4 cycles instead of 8. Constants fitted anew remove this error and make others larger
+  ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
+- In the simulator, a matmul on v6e can wait in front of its unit (`matmul_queue`), but not on v7x, although the units
+  are alike: there, a queue makes backward attention and grouped products worse
+  ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
 - Ragged dot v2 of 128 groups with residuals on v5p, simulated on one of the two cores, takes half of the published
   time.
 - On v5e and v7x a stream of matmuls takes 1/32 longer than its rows need, on v6e 3/64 (`matmul_slowdown`); v5p has no
@@ -126,8 +122,8 @@ _UNEXPLAINED = """## What is not explained
 
 _VALIDATION = """## Validation rows
 
-Nothing was fitted to these rows, and their times were predicted before the published times were read. Rows whose time
-has moved since (over 0.1 %) are in FIDELITY_ROWS.md. Last column: shares of errors within the judge's bounds (below).
+A row is one published time. Nothing was fitted to these rows, and their times were predicted before the published times
+were read. Last column: shares of errors within the judge's bounds (below).
 
 """
 _TRIED = """## What was tried and did not help
@@ -135,7 +131,7 @@ _TRIED = """## What was tried and did not help
 - v6e: a queue of several matmuls, or of weight pushes, in front of a unit; a cost for each set of weights, or for each
   run of bytes; a slower single read; short transfers that arrive sooner. v7x: a queue of one matmul.
 - v6e fitted again on 2026-11-26: better for operations left out of the fit, worse for most rows that no fit used.
-- All constants fitted at once: of operations left out, only {joint} come nearer.
+- All constants fitted at once: only {joint} of the operations left out of the fit are predicted better.
 - An uncertainty that depends on where a program's time goes: see [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)."""
 
 
@@ -473,14 +469,14 @@ def _uncertainty(points: list[Point]) -> str:
 To compare two times, the judge uses an uncertainty (`uncertainty.py`) that a new row's error does not exceed with 68 %
 probability: a share of the time (column "used") and {1e6 * once * likely.operation_seconds:.2f} us for each HLO
 operation, added in quadrature. The plus/minus of a single time is {plus_minus_seconds(1, 1, is_understood=True):g}
-times as large: only 61 % of the 148 earlier predictions were within one. "Short operations" take less than
-{1e6 * statistics.SHORT_SECONDS:.0f} us on average. The columns:
+times as large, because only 61 % of the 148 earlier predictions were within the uncertainty. "Short operations" take
+less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. The columns:
 
-- "earned": the share that follows from today's errors of rows without a fitted constant (of all rows, if fewer than
-{statistics.FEW} are), each left out in turn. 95 % lie within {mostly / once:.1f} times this share (normal distribution:
-2).
-- "left out": shares of {len(left_out)} errors in bounds by other operations (aim: {low}, {high}; {_but_for(outside)}).
-- "over fitted": the error of left-out operations over that in a joint fit (aim: at most {_LEFT_OUT};
+- "earned": the share that follows from today's errors of rows to which nothing was fitted (of all rows, if there are
+fewer than {statistics.FEW}), each left out in turn. 95 % of the errors lie within {mostly / once:.1f} times this share.
+- "left out": the shares of {len(left_out)} errors within bounds that were derived from other operations (aim: {low},
+{high}; {_but_for(outside)}).
+- "over fitted": the error of left-out operations over that of fitted ones (aim: at most {_LEFT_OUT};
 {_but_for(far)})."""
 
 

@@ -215,12 +215,12 @@ def test_every_kind_of_rows_that_is_not_explained_has_rows() -> None:
 def test_sealed_errors_are_those_of_the_history() -> None:
     """The table of the history is written by hand, and so is the file that the pages are made from."""
     history = (ROOT / "benchmarks" / "CALIBRATION_HISTORY.md").read_text(encoding="utf-8")
-    section = history.partition("## Rows that were sealed")[2].partition("\n## ")[0]
+    section = history.partition("## Predictions of times that nobody had read")[2].partition("\n## ")[0]
     whole, *errors = statistics.sealed()
-    assert f"{whole.rows} device times" in section
+    assert f"Of the device times that tokamax publishes, {whole.rows} were" in section
     assert fidelity_page._in_words(whole) in " ".join(section.split())
-    assert f"{whole.within_one} % of the errors were within one" in section
-    assert f"{whole.within_two} % within two" in section
+    assert f"{whole.within_one} % of the errors were within the uncertainty" in section
+    assert f"{whole.within_two} % within twice that" in section
     for place, name in enumerate(("median", "most")):
         shown = {}
         for line in section.splitlines():

@@ -37,7 +37,7 @@ everything:
 
 Each round times the champion, a second copy of the champion (the control) and the candidate once, in random order, on
 the same fresh inputs. If two programs take the same time, each is the faster one in a round with probability 1/2,
-whatever the noise. So the sign test's interval, between two order statistics of the ratios, is exact without any other
+whatever the noise. So the sign test's interval, whose ends are two of the sorted ratios, is exact without any other
 assumption. The judge looks at the samples after {looks} rounds, until
 
 - the control fires, because the champion differs from itself by more than a tenth of the minimum effect: inconclusive;
@@ -54,8 +54,8 @@ These shares add up to the rate.
 _NULLS = """## Attempts that change nothing
 
 On each machine {attempts:,} attempts are made, each with the rule's largest error rate: that of the first attempt since
-an accept. The last two columns have the rates of accepts by two common rules on the same noise: `<` accepts if one time
-of the candidate is less than one of the champion; `medians of 3` accepts if the candidate's median of three times is at
+an accept. The last two columns show how often two common rules accept on the same noise: `<` accepts if one time of the
+candidate is less than one time of the champion; `medians of 3` accepts if the candidate's median of three times is at
 least 1 % less than the champion's.
 """
 
@@ -67,12 +67,13 @@ gain is as likely to be accepted. Of {attempts:,} such attempts, {edge_rate:.3%}
 
 _SLOTS = """## A slower slot, and loads that differ
 
-Here, too, the candidate changes nothing. On some of these machines one slot of a round is slower than the others,
-whatever runs in it. On the rest, each load of a program is slower or faster by luck as long as the process lives (it
-depends on where the buffers lie); the table has the standard deviation of this luck. The control is a separate load of
-the champion, so it often detects such a machine. No number of rounds in one process shows how much the candidate's own
-load gains by luck: if loads differ by {worst}, more attempts than the goal allows are accepted. A few repeats under
-`--again`, each of which loads the programs anew, show whether loads differ on a machine.
+Here, too, the candidate changes nothing. On some of these machines one of the three slots of a round is slower than the
+others, whatever runs in it. On the rest, each program is a little slower or faster, by chance, for as long as its
+process lives (its speed depends on where its buffers lie); the table has the standard deviation of this effect,
+"loads". The control is a separate load of the champion, so it often detects such a machine. But no number of rounds in
+one process shows how much the candidate's own load gains by chance: if loads differ by {worst}, more attempts than the
+goal allows are accepted. A few repeats under `--again`, each of which loads the programs anew, show whether loads
+differ on a machine.
 """
 
 _POWER = """## True gains of {gain:.0%}

@@ -38,13 +38,13 @@ from harness.loop import scaffold
 HERE = Path(__file__).parent
 _MADE_BY = (
     "Made by `python benchmarks/known_judged.py {arguments}`. A kernel of [KNOWN_KERNELS.md](KNOWN_KERNELS.md) is "
-    "judged if an operator or a formula (`benchmarks/known_problems`) states its operation. A contest of this "
-    "operation at a small shape (`benchmarks/known_contests.py`) has a thin kernel.py that calls the unchanged "
-    "kernel, and is judged with all checks for v6e, or for the chip named after the operation. *right*: accepted. "
-    "*refused rightly*: the package has a fault, in the file and line that are named. *refused wrongly*: the "
-    "kernel is right, or nothing shows that it is wrong. *not tried*: the last column says why. Times are simulated, "
-    "at these small shapes. With `--keep` and words after `--only`, only the rows with these words are judged anew; "
-    "the other rows are an earlier judge's."
+    "judged if an operator or a formula (`benchmarks/known_problems`) states its operation. For each, a contest at a "
+    "small shape (`benchmarks/known_contests.py`) has a kernel.py that only calls the unchanged kernel. It is judged "
+    "with all checks for v6e, or for the chip named after the operation. *right*: accepted. *refused rightly*: the "
+    "package has a fault, in the file and line that are named. *refused wrongly*: the kernel is right, or nothing "
+    "shows that it is wrong. *not tried*: the last column says why. Times are simulated, at these small shapes. With "
+    "`--keep` and words after `--only`, only the rows with these words are judged anew; the other rows are from an "
+    "earlier judge."
 )
 _NOT_TRIED = ("not stated", "not tried")
 _LONGEST = 300

@@ -17,12 +17,12 @@ _LONGEST_REASON = 400
 _MADE_BY = (
     "Made by `python benchmarks/known_kernels.py {arguments}`. With `--keep` and fewer words after `--only`, the "
     "command makes only the rows with these words anew; the other rows may have been made with other options. "
-    "A kernel *enters* if the judge's static rules admit it (`?`: not known). Its results are not checked here, "
-    "but in a contest ([KNOWN_KERNELS_JUDGED.md](KNOWN_KERNELS_JUDGED.md)). Times are simulated; `*`: something "
-    "was not understood or is assumed, `†`: not compiled as it is shipped, `‡`: compiled by another JAX, because "
-    "this environment's JAX does not trace it, `none`: there is no latency. `steps` counts the steps of the kernel's "
-    "grids: it shows if a package uses other blocks on another chip. In the table of reasons, a row that says who is "
-    "at fault was written after reading the package."
+    "A kernel *enters* a contest if the judge admits its program (`?`: not known). The page does not say whether its "
+    "results are right: [KNOWN_KERNELS_JUDGED.md](KNOWN_KERNELS_JUDGED.md) does. Times are simulated. `*`: something "
+    "was not understood or is assumed; `†`: not compiled as it is shipped; `‡`: compiled by another JAX, because "
+    "this environment's JAX does not trace it; `none`: there is no latency. `steps` is the number of grid steps, which "
+    "shows if a package uses other blocks on another chip. In the table of reasons, a row that says who is at fault "
+    "was written by hand, after reading the package."
 )
 
 

@@ -25,9 +25,9 @@ NOTES = Path(__file__).parent / "data" / "peers_notes.md"
 ERROR = "error"
 FOUND = """The column `error` has the largest error of a contender's outputs over inputs drawn from the judge's space
 (attention sinks, scores that rise along the keys, common directions, mixtures of scales), in units of the judge's
-tolerance: above 1 the judge refuses the kernel. To determine the error, the best configuration is interpreted on the
-CPU, with the chip's roundings, at a length of 4096 or 8192 with one head or one group. `--errors N` does this on N
-inputs. Kernels of ours that fail have no figures."""
+tolerance: above 1 the judge refuses the kernel. `--errors N` determines it: the best configuration is interpreted on N
+inputs on the CPU, with the chip's roundings, at a length of 4096 or 8192 with one head or one group. If a kernel of
+ours fails, its figures are left out."""
 
 
 # Our time over the best peer's, by chip and problem, and by the varied constant.
@@ -84,8 +84,8 @@ compiler needs the `libtpu.so` of another release: `--library PATH --library-nam
 repeats the best programs with other machine constants.
 
 All contenders get operands [heads, sequence, head_dim] in default layouts, and return the result in its default layout.
-The time is that of the whole module, with every copy and fusion around the kernel. Work that a contender's interface
-requires is counted: splash attention and tokamax expect scaled queries, so the multiplication runs before the kernel;
+The time is that of the whole module, with every copy and fusion around the kernel. It includes work that a contender's
+interface requires: splash attention and tokamax expect scaled queries, so the multiplication runs before the kernel;
 JAX's flash attention does not support shared key/value heads, so these are repeated before the kernel. For flash
 attention, the softmax scale was tried both in the kernel and before it. Each contender sets its own VMEM limit. A
 configuration that the compiler refuses for lack of VMEM is compiled once more with a limit of three quarters of the
@@ -211,8 +211,8 @@ def _sensitivity(entries: Entries, ratios: Ratios) -> str:
     return f"""## With other machine constants
 
 The table has the lowest and the highest ratio of the same two programs over the variations of the chip's constants
-under which the judge requires a gain (SIMULATOR.md). "Preps wait" varies a rule: the first half of a row pair waits for
-the weight port, contrary to the compiler's own spacing.
+under which the judge requires a gain (SIMULATOR.md). The column "preps wait" has the ratio under another rule of the
+simulator: a weight prep waits for the previous push, contrary to the compiler's schedule.
 
 {table(lines, head)}"""
 
@@ -354,21 +354,20 @@ def _doubts(plan: Plan) -> str:
     uncertainties = ", ".join(f"{100 * relative_uncertainty(chip):.1f} % on {chip}" for chip in plan.chips)
     return f"""## What not to trust
 
-- No time here was taken on a device. The uncertainty of a ratio is one standard deviation:
-  {uncertainties}.
-  It was derived from published times of tokamax's operations, in other shapes and blocks. This page compares two
-  programs for one problem. Few of the published times form such pairs, and none of these pairs is attention. For v5e
-  only times of grouped products are published.
-- The best of many simulated configurations is more likely than the others to have an error in its favour. All
-  contenders are chosen in this way: the peers from 24 configurations or more, ours by the loop, on one chip. If a row
-  of ours names constants, they differ from the champion's.
+- No time here was taken on a device. The uncertainty of a ratio is one standard deviation: {uncertainties}. It was
+  derived from published times of tokamax's operations, in other shapes and blocks. Few of them are pairs of two
+  programs for one problem, as on this page, and none of these pairs is attention. For v5e only times of grouped
+  products are published.
+- The best of many simulated configurations is likely to have an error in its favour. All contenders are chosen in this
+  way: the peers from 24 configurations or more, ours by the loop, on one chip. If a row of ours names constants, they
+  differ from the champion's.
 - The column `useful` has the FLOPs of the two matmuls for the query/key pairs that are not masked, as a share of the
   peak of the hardware that one program occupies: the chip, or on v7x one of its two cores.
 - The grouped problem is not causal. The column `around` has the time that the module spends outside its Pallas
   kernels, its top-level program included. Spills are executed vector register stores. VMEM is the scoped memory of the
   largest kernel.
-- No autotuner and none of the peers' authors chose the peers' configurations: a better one may exist outside the list
-  in benchmarks/peers_problems.py, which contains the winners that tokamax publishes for head_dim 128."""
+- The peers' configurations come from the list in benchmarks/peers_problems.py, which contains the winners that tokamax
+  publishes for head_dim 128. Neither an autotuner nor the peers' authors chose them, so better ones may exist."""
 
 
 def table(lines: list[list[str]], head: list[str]) -> str:

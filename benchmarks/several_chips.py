@@ -45,14 +45,14 @@ Made by `python benchmarks/several_chips.py`. Every time is simulated; nothing i
 direction of the busiest link. The bound is the time that this link needs for these bytes at the rate that transfers
 reach, 86 % of the link's own rate (harness/chips has the sources).
 
-To explain the time over the bound, the same schedule is simulated with hops that take no time, and then also with
-transfers within a chip that take no time. `hops` and `HBM` are the times that these two changes save, `rest` is what
-remains of the time over the bound (arithmetic, barriers, links that wait for each other), each in percent of the bound.
+Three columns explain why a time exceeds the bound, in percent of the bound: `hops` is the time saved if hops take no
+time, `HBM` is the time saved if transfers within a chip take no time either, and `rest` is what remains (arithmetic,
+barriers, links that wait for each other).
 
-The published time comes from a straight line that others fitted to their measurements. On v6e the time of a hop is
-fitted to the fixed part of this line, so the published time confirms only the rate. On v5p the line was used for the
-rate alone. The algorithm is the compiler's name for its choice (`collective_algorithm_config`); for permutations it
-names none. [docs/SEVERAL_CHIPS.md](../docs/SEVERAL_CHIPS.md) says what is modelled.
+The published time comes from a straight line that others fitted to their measurements. On v6e the simulator's time of a
+hop is fitted to the fixed part of this line, so the published time confirms only the rate. On v5p only the rate was
+fitted to the line. The algorithm is the compiler's name for its choice (`collective_algorithm_config`); for
+permutations it names none. [docs/SEVERAL_CHIPS.md](../docs/SEVERAL_CHIPS.md) says what is modelled.
 
 """
 
@@ -62,14 +62,14 @@ _NOTES = """
     axes at once.
   - An all-reduce splits the array into four colours, a quarter each: two colours go along one axis first, two along the
     other. Along an axis of k chips, a colour sends 2 (k - 1) / k of the data that it still holds when it reaches this
-    axis. As long as the axis has no wraparound, the ring is folded (0, 1, 3, 2), so each link carries two of the ring's
+    axis. If the axis does not close to a ring, the ring is folded (0, 1, 3, 2), so each link carries two of the ring's
     transfers. With axes of j and k chips, k the longer, the axis of k carries (k - 1) / k x (1 + 1 / j) of the array.
-    The parts of the array are padded to whole tiles, which explains the bytes beyond that.
+    The simulated bytes are a little more, because the parts of the array are padded to whole tiles.
   - An all-to-all sends a part to each other chip, along x and then along y: in a row of k chips, each of k / 2 chips
     sends a part across the middle to each of k x k / 2 chips.
-- **All-reduces wait for hops.** In each phase the last piece travels around a ring, on 4x4 over up to 5 links, and the
-  next phase begins with this piece. VMEM holds one part of the array at a time, and the parts do not overlap: each
-  costs the same hops, one read and one write, so larger arrays come no nearer to the bound.
+- **All-reduces wait for hops.** In each phase the last piece travels around a ring, on 4x4 over up to 5 links, before
+  the next phase can begin. Larger arrays come no nearer to the bound: VMEM holds one part of the array at a time, and
+  each part costs the same hops, one read and one write.
 - **The all-gather of 2x2** (`2DAllGatherOnMajorDim`) copies its own shard into the result, block by block, before it
   sends anything. The column `HBM` shows the time of this copy.
 """

@@ -20,9 +20,9 @@ _KNOWN_BEFORE = 31
 _INTRO = """# Tuning without a TPU, against published winners
 
 The tokamax package publishes, for problems on v5e, v5p, v6e and v7x, the fastest configuration of a kernel, found by
-timing on the device. Here this configuration and others are compiled for the same chip without a TPU and simulated, and
-the fastest in the simulator is our pick ({compiler}; the compiler
-with which the published winners were found is not known).
+timing on the device. Here this configuration and others (the *candidates*) are compiled for the same chip without a
+TPU and simulated; the fastest in the simulator is our *pick* ({compiler}; the compiler with which the published
+winners were found is not known).
 
     uv pip install -e '.[bench]' && python benchmarks/tables.py --predict     # {problems} problems: about two hours
     python benchmarks/tables.py --write                                       # this page, from the predictions
@@ -36,12 +36,16 @@ Problems are validation rows (see [FIDELITY.md](FIDELITY.md)). The chips and ope
 row with the least SHA-256: {problems} in all. Attention of more than 2e13 FLOP is left out, because it takes minutes to
 simulate. v5e has only three such problems in the files, and backward attention is published for v7x alone.
 
-The files list one configuration for each problem, so the others come from the search space of tokamax's own
-autotuner: three neighbours of the published one (one value changed, by one step), and two drawn by hash from the whole
-space. If there are fewer neighbours, more are drawn. Three kinds are left out: tiles that cannot fit into VMEM, blocks
-of more than 2048 x 1024, which take minutes to compile, and drawn tiles of grouped products that fill less than a
-quarter of VMEM. One more candidate is the configuration that tokamax uses untuned: blocks of 128, or of 1024 for splash
-attention; for grouped products on v7x the largest tiles that fit into VMEM.
+The candidates for a problem are
+
+- the published configuration;
+- from the search space of tokamax's own autotuner, three neighbours of the published configuration (one value changed,
+  by one step) and two configurations drawn by hash from the whole space (more if there are fewer neighbours);
+- the configuration that tokamax uses untuned: blocks of 128, or of 1024 for splash attention; for grouped products on
+  v7x the largest tiles that fit into VMEM.
+
+Left out are tiles that cannot fit into VMEM, blocks of more than 2048 x 1024, which take minutes to compile, and drawn
+tiles of grouped products that fill less than a quarter of VMEM.
 
 All times were predicted and committed before the published times of these problems were read, except for {before}
 problems, whose times had been read for FIDELITY.md. No constant of the simulator was fitted to any of these times. The
@@ -49,13 +53,13 @@ published configuration was known when candidates were chosen: its neighbours ar
 
 _LIMITS = """## What this does not show
 
-- Whether the published winner is the best of all: a problem has {median} candidates in the median, and tokamax's space
-  has 2 to 720 configurations. The page only shows that the simulator seldom prefers the winner's neighbours or the few
-  drawn.
+- Whether the published winner is the best configuration of all: a problem has {median} candidates in the median, and
+  tokamax's space has 2 to 720 configurations. The page only shows that the simulator seldom prefers the winner's
+  neighbours or the few drawn.
 - A search that does not know the winner: three of the candidates were chosen because they are its neighbours.
 - How long our pick would take on the device if it is not the published one: only winners have published times.
-- What today's simulator would pick: its last refit (FIDELITY.md) moved most times by a few percent, but the
-  predictions here are older and stay as they were made.
+- What today's simulator would pick: the predictions here are older than its last refit, which changed most times by a
+  few percent (FIDELITY.md).
 """
 
 
@@ -134,14 +138,14 @@ def _losses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
     same = sum(problem.pick is problem.rows[0] for problem in tuned)
     head = ("operation", "chip", "problems", "fastest picked", "within 5 %", "median loss", "90th percentile", "worst")
     text = f"""A problem has one published configuration, so our pick has a published time only if it is that
-configuration. This is so in {same} of {len(tuned)} problems, in which nothing is lost. Grouped products, however, are
-published for two implementations, each with its own winner (for one problem the older implementation
-has two). The pick is the implementation that is faster in the simulator, and the loss is how much longer it takes on
-the device than the implementation that is faster there. Of {len(losses)} such problems
+configuration. This is so in {same} of {len(tuned)} problems, in which nothing is lost. But grouped products are
+published for two implementations, each with its own winner (for one problem the older implementation has two), so that
+a wrong pick can be measured: the *loss* is how much longer the implementation that is faster in the simulator takes on
+the device than the one that is faster there. Of {len(losses)} such problems
 {_percent(share(losses, LOSS))} lose at most 5 % (aim: all, {reached}). The last column has this share if the newer
 implementation, or the older one, is always chosen: always choosing the newer one would be better than our picks.
-{len(rivals) - len(losses)} more problems are not counted: one of their published times may not be read, because that
-implementation has no simulated time or because the row is kept for a later validation (`may_be_read` in
+{len(rivals) - len(losses)} more problems are not counted, because one of their published times may not be read:
+that implementation has no simulated time, or the row is kept for a later validation (`may_be_read` in
 fidelity_rows.py)."""
     return f"""## Where both the pick and the published winner have published times
 
@@ -219,21 +223,19 @@ Pairs of implementations in which the slower one was picked:
 
 _WHY = """What is known about these misses:
 
-- In the simulator, a pick that is not the published winner is at most 1.7 % faster than the winner. This is less than
-  the spread of repeated published times on v7x, so nothing here says that the simulator is wrong. Four of the seven
-  picks differ from the winner in the layout of K on v7x, or in the number of a product's buffers.
+- In the simulator, a pick that is not the published winner is at most 1.7 % faster than the winner. Published times on
+  v7x repeat no better, so these misses do not show that the simulator is wrong. Four of the seven picks differ from the
+  winner in the layout of K on v7x, or in the number of a product's buffers.
 - In two pairs the simulated time of the newer grouped product is half of its published time (v5p, 1536 x 4096; v6e,
-  4096 x 14336). Its configuration names no tiles: the package's own rule chooses them when the product is called. The
-  product's other rows on these chips are off by at most 9 %, so the measured tiles were probably not today's; this is
-  not known. In both pairs the newer product is slower than the older one on the device, and faster in the simulator.
-- Seven candidates for v7x, two of them published winners, have no simulated time: the simulator took a wait on a sync
-  flag for a deadlock ("it has 0 and no transfer is under way"). The cause was an error in the delay slots after a
-  loop's jump. It has been corrected, but the predictions stay as they were made. Simulated again, a newer grouped
-  product takes 9.784 ms (published: 9.755 ms), and the published winner of splash attention takes 2.563 ms.
-- The last pair loses 5.9 % on v7x: the older product is simulated 7.5 % too fast, the newer one correctly. Grouped
-  products on v7x are simulated too fast for an unknown reason ([FIDELITY.md](FIDELITY.md)). In most pairs both
-  implementations have about the same error, so the pick is right. Here the older one waits for units in 48 % of its
-  simulated time and the newer one in 39 %, and the two simulated times are 1.8 % apart."""
+  4096 x 14336), so it is wrongly picked. The tiles that were measured were probably other ones: the published
+  configuration names no tiles, because the package chooses them when the product is called. The errors of the product's
+  other rows on these chips are at most 9 %.
+- Seven candidates for v7x, two of them published winners, have no simulated time, because an error of the simulator,
+  now corrected, made it report a deadlock ("it has 0 and no transfer is under way"). The predictions stay as they were
+  made. Simulated again, a newer grouped product takes 9.784 ms (published: 9.755 ms), and the published winner of
+  splash attention takes 2.563 ms.
+- The last pair loses 5.9 % on v7x: the simulated time of the older product is 7.5 % too short, that of the newer one is
+  right. In most pairs both implementations have about the same error, so that the pick is right."""
 
 
 def _both(candidate: Predicted, published: dict[str, Published]) -> str:

@@ -151,9 +151,10 @@ def _page(table: str, control: Comparison) -> str:
 
 Written by `python benchmarks/tilings.py`, with jax {jax.__version__}, on a CPU by the judge's reference program.
 Each row compares the outputs of a champion with those of the same kernel with another constant, bit by bit, on inputs
-of two families. A block of independent rows and the number of buffers do not change the order of any sum, so no element
-may differ. As a control, `{constant}` of `{name}`, the number of keys that are summed at a time, was set to {value}:
-{control.differing:,} of {control.elements:,} elements differ.
+of two families. The constants are sizes of blocks of independent rows and numbers of buffers. They do not change the
+order of any sum, so no element may differ. To show that the comparison finds differences, `{constant}` of
+`{name}`, the number of keys that are summed at a time, was set to {value}: {control.differing:,} of
+{control.elements:,} elements differ.
 
 {table}
 """

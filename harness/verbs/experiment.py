@@ -55,7 +55,7 @@ class Experiment(Verb):
             "--expect 5%", "how much less time you expect, as 5%% or x0.95 (for more time -5%% or x1.05); recorded"
         )
         parser.flag("--again", "judge an already judged program again")
-        parser.flag("--record", "if the kernel is the champion's, keep the result as a note")
+        parser.flag("--record", "if kernel.py is the champion's text, record the result as a note")
         parser.flag("--rebaseline", "make kernel.py the champion if it is correct, without comparing its time")
         parser.flag("--all-checks", "run every check even if the kernel is slower than the champion")
 

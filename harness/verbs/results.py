@@ -33,10 +33,10 @@ class Results(Verb):
     line = "the table of all attempts, their times on one scale"
     example = "results --accepted"
     description = (
-        "Prints the attempts of the contest, a line each, with the time of each kernel under the champion's newest "
-        "key, so that all times can be compared. Consecutive checks of the champion's unchanged program share one "
+        "Prints the attempts of the contest, one line for each. All times are under the champion's newest timing "
+        "key, so that they are comparable. Consecutive checks of the champion's unchanged program share one "
         "line. Sentences below the table give the attempts without a time, the reasons, and the gain from the first "
-        "accepted kernel to the champion. The filters choose lines of the table; the sentences are about all attempts."
+        "accepted kernel to the champion. Filters apply to the lines only."
     )
     examples = "ratchet.sh results --accepted; ratchet.sh results --since 12 --grep 'VMEM'; ratchet.sh results --csv"
     is_watched = True
@@ -46,8 +46,7 @@ class Results(Verb):
     def configure(self, parser: Parser) -> None:
         parser.flag("--all", "print a line for every attempt and every check, and the columns of counters and commits")
         parser.flag(
-            "--then",
-            "add the times as they were recorded (shown anyway if an accepted kernel has no time on the scale)",
+            "--then", "add the times as they were recorded (added anyway if an accepted kernel has no comparable time)"
         )
         parser.flag("--accepted", "only accepted attempts")
         parser.flag("--best", "only accepted attempts that set a new best time")
@@ -56,5 +55,5 @@ class Results(Verb):
         parser.option(
             "--limit N", "only the newest N lines; with --json and --csv the newest N attempts", type=at_least(1)
         )
-        parser.json("the attempts, their times on the scale and as recorded, and the notes as JSON")
+        parser.json("the attempts, their times (comparable and as recorded), and the notes as JSON")
         parser.flag("--csv", "print attempts and notes as CSV, one line for each")

@@ -22,9 +22,9 @@ class Selftest(Verb):
     place = "machine", 150
     line = "plant bad kernels, see each of them refused"
     description = (
-        "Plants bad kernels, good but unusual kernels, wrong answers and cheating callers, and lets the judge judge "
-        "them; each kernel has its own repository. Exit code 0 if every bad one was refused by a guard that should "
-        "catch it, and every good one was accepted."
+        "Tests the judge with planted candidates: bad kernels, good but unusual kernels, wrong answers, and callers "
+        "that report false times or checks. Exit code 0 if every bad candidate was refused for the expected reason, "
+        "and every good one was accepted."
     )
     examples = "ratchet.sh selftest --only causal_wrong_side"
     takes_contest = False

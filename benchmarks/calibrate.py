@@ -341,11 +341,12 @@ compiled programs with a hundred sets of constants, and finds the set that makes
 are, and whether other values would be better. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) lists what else was
 tried.
 
-"Can be moved" is the 95 % interval of a constant if only this constant is changed: the values at which the likelihood
-of the rows is at least 1/6.8 of its maximum, limited to the interval of plausible values that was assumed before the
-fit (the prior). "Held by" is the operation whose error grows most beyond the interval, or "the prior" if only that ends
-the interval. The judge accepts a simulated gain only if it exists at both ends, and with both values of each switch
-that the rows leave open (`harness/judge/simulate/machine_variants.py`)."""
+"Can be moved" is the 95 % interval of a constant if only this constant is changed: the values with which the likelihood
+of the rows is at least 1/6.8 of that with today's value, within the interval of plausible values that was assumed
+before the fit (the prior). The fitted value is always included. "Held by" is the operation whose error grows most just
+beyond the interval, or "the prior" if no rows limit the interval. The judge accepts a simulated gain only if it exists
+at both ends, and with both values of each switch that the rows leave open
+(`harness/judge/simulate/machine_variants.py`)."""
 _ERRORS = """## Errors
 
 A fit is judged by its predictions: "left out" is the error of an operation with constants that are fitted to all other

@@ -42,8 +42,8 @@ hexadecimal digit of its problem's SHA-256 (`fidelity_rows.py`):
 - others: unused; their times are not read.
 
 Rows that differ only in a reduction, in residuals or in how group sizes are written are twins. If twins have different
-purposes, all are unused if one is, otherwise all are for validation. Of the flash-attention forward rows, only those of
-digit 1 and 66 that an earlier version of this page had are for fitting.
+purposes, all of them are unused if one of them is; otherwise all are for validation. Of the flash-attention forward
+rows, only those of digit 1 and 66 that an earlier version of this page had are for fitting.
 
 The times of validation rows are read only after the predictions have been committed (`data/fidelity_predictions.tsv`;
 the code refuses to read the time of a row without a prediction), and their errors are those of the predictions. If a
@@ -94,10 +94,10 @@ _UNEXPLAINED = """## What is not explained
 - On v6e, the time by which grouped products are too fast grows with the fetched weights of a group: 0.1 to 0.4 us a
   megabyte, and more if a block of columns is cut out of wider weights. With the same tiles, a row with 512 columns is
   1 % too fast, and a row with 2048 columns is 14 % too fast.
-- Cross-entropy on v6e: the backward pass of tokamax's kernel is 1 to 14 % too fast, and XLA's own cross-entropy 5 to 8
-  %, whether its rows are bfloat16 or float32. (On v5p and v7x the kernel's backward pass is within 2 %, and XLA's own
-  at most 7 and 3 % too fast.) With 5 % less bandwidth these errors would be half as large, but normalization and gated
-  linear units would be further off.
+- Cross-entropy on v6e: the backward pass of tokamax's kernel is 1 to 14 % too fast, and XLA's own cross-entropy 5 to
+  8 % too fast, whether its rows are bfloat16 or float32. (On v5p and v7x the kernel's backward pass is within 2 %, and
+  XLA's own at most 7 and 3 % too fast.) With 5 % less bandwidth these errors would be half as large, but normalization
+  and gated linear units would be further off.
 - Products whose weights are float8 (v5p, v6e, v7x) or float4 (v7x), of 64 groups of 20 rows, are 20 % too fast on v5p
   and v6e, and 11 % on v7x. The missing time is 0.36 us (v5p), 0.2 us (v6e) and 0.08 us (v7x) for each megabyte of
   weights. Today's compilers do not explain it: libtpu 0.0.42.1 and 0.0.50.1 give the same times within 0.4 %.

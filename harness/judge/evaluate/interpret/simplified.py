@@ -21,16 +21,16 @@ def simplified(jaxpr: Jaxpr) -> Jaxpr:
     """The same program after the simplifier; programs within its equations and its kernels are left as they are."""
     changed: list[Equation] = []
     # The equation that computes each variable.
-    known: dict[Any, Equation] = {}
+    sources: dict[Any, Equation] = {}
     for equation in jaxpr.eqns:
         steps = [equation]
         if len(equation.outvars) == 1 and _is_float(equation.outvars[0]):
             rule = _RULES.get(equation.primitive.name)
-            simpler = rule(equation, known) if rule is not None else None
+            simpler = rule(equation, sources) if rule is not None else None
             if simpler is not None:
                 model, operands = simpler
                 steps = inlined(model, [*operands], equation.outvars, equation.source_info)
-        known.update((out, step) for step in steps for out in step.outvars)
+        sources.update((out, step) for step in steps for out in step.outvars)
         changed += steps
     return jaxpr.replace(eqns=changed)
 
@@ -43,28 +43,28 @@ def _is_float(var: Any) -> bool:
 _Simpler = tuple[Callable[..., Any], Sequence[Any]]
 
 
-def _operands(var: Any, name: str, known: dict[Any, Equation]) -> tuple[Any, ...]:
+def _operands(var: Any, name: str, sources: dict[Any, Equation]) -> tuple[Any, ...]:
     """The operands of the operation `name` if it computes the variable, else ()."""
-    equation = known.get(var) if isinstance(var, core.Var) else None
+    equation = sources.get(var) if isinstance(var, core.Var) else None
     return tuple(equation.invars) if equation is not None and equation.primitive.name == name else ()
 
 
-def _product(equation: Equation, known: dict[Any, Equation]) -> _Simpler | None:
+def _product(equation: Equation, sources: dict[Any, Equation]) -> _Simpler | None:
     """x c1 c2 is x (c1 c2), and x * mask is where(mask, x, 0)."""
     x, y = equation.invars
-    if (merged := _with_one_factor(equation, known)) is not None:
+    if (merged := _with_one_factor(equation, sources)) is not None:
         return merged
     for number, factor in ((x, y), (y, x)):
-        converted = _operands(factor, "convert_element_type", known)
+        converted = _operands(factor, "convert_element_type", sources)
         if converted and converted[0].aval.dtype == jnp.bool_ and number.aval.shape == factor.aval.shape:
             return lambda mask, number: lax.select(mask, number, lax.full_like(number, 0)), (converted[0], number)
     return None
 
 
-def _with_one_factor(equation: Equation, known: dict[Any, Equation]) -> _Simpler | None:
+def _with_one_factor(equation: Equation, sources: dict[Any, Equation]) -> _Simpler | None:
     """The product with one constant, if the equation is a product or quotient with a second constant."""
     factor, number = _factor(equation)
-    before, first = _factor(known[number]) if factor is not None and number in known else (None, None)
+    before, first = _factor(sources[number]) if factor is not None and number in sources else (None, None)
     if factor is None or before is None:
         return None
     with np.errstate(all="ignore"):
@@ -85,35 +85,35 @@ def _factor(equation: Equation) -> tuple[Any, Any]:
         return (np.asarray(1 / factor, factor.dtype) if name == "div" else factor), number
 
 
-def _quotient(equation: Equation, known: dict[Any, Equation]) -> _Simpler | None:
+def _quotient(equation: Equation, sources: dict[Any, Equation]) -> _Simpler | None:
     """x / (y / z) is x z / y, x / y / z is x / (y z), and x / sqrt(y) is x rsqrt(y)."""
     x, y = equation.invars
-    if (merged := _with_one_factor(equation, known)) is not None:
+    if (merged := _with_one_factor(equation, sources)) is not None:
         return merged
-    if below := _operands(y, "div", known):
+    if below := _operands(y, "div", sources):
         return lambda x, y, z: jnp.divide(jnp.multiply(x, z), y), (x, *below)
-    if above := _operands(x, "div", known):
+    if above := _operands(x, "div", sources):
         return lambda x, y, z: jnp.divide(x, jnp.multiply(y, z)), (*above, y)
-    if root := _operands(y, "sqrt", known):
+    if root := _operands(y, "sqrt", sources):
         return lambda x, y: jnp.multiply(x, lax.rsqrt(y)), (x, *root)
-    if inverse := _operands(y, "rsqrt", known):
+    if inverse := _operands(y, "rsqrt", sources):
         return lambda x, y: jnp.multiply(x, lax.sqrt(y)), (x, *inverse)
     return None
 
 
-def _root(equation: Equation, known: dict[Any, Equation]) -> _Simpler | None:
+def _root(equation: Equation, sources: dict[Any, Equation]) -> _Simpler | None:
     """sqrt(x x) is |x|."""
     (square,) = equation.invars
     for name in _SQUARES:
-        operands = _operands(square, name, known)
-        if operands and len({*map(id, operands)}) == 1 and known[square].params.get("y", 2) == 2:
+        operands = _operands(square, name, sources)
+        if operands and len({*map(id, operands)}) == 1 and sources[square].params.get("y", 2) == 2:
             return lax.abs, operands[:1]
     return None
 
 
-def _sum(equation: Equation, known: dict[Any, Equation]) -> _Simpler | None:
+def _sum(equation: Equation, sources: dict[Any, Equation]) -> _Simpler | None:
     """x y + x z is x (y + z)."""
-    first, second = (_operands(var, "mul", known) for var in equation.invars)
+    first, second = (_operands(var, "mul", sources) for var in equation.invars)
     for place in range(len(first)):
         x, y = first[place], first[1 - place]
         others = [var for var in second if var is not x]

@@ -18,6 +18,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Tests run two at a time: threads of a numerical library that wait for each other would take most of the time. The
+# library reads this once, when numpy is imported, which the next lines do.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from jaxlib import xla_client
 
 from harness.sandbox import environment
@@ -34,9 +39,6 @@ xla_client.CompileOptions()
 del os.environ["XLA_FLAGS"]
 if _FLAGS is not None:
     os.environ["XLA_FLAGS"] = _FLAGS
-
-# Tests run two at a time: threads of a numerical library that wait for each other would take most of the time.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Bytecode of the tests is kept, also where the environment asks for none: rewriting the assertions of all files takes
 # longer than the rest of the collection. Modules that tests write have none, because bytecode knows its source by size

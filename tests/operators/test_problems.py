@@ -1,5 +1,6 @@
 """Every problem follows the rules for problems; honest variants of each operation pass, and known bugs fail."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ from harness.operators import (
 )
 from harness.operators.blocks import blocks, sampled_rows, shorter
 from harness.operators.outputs import row_count, spans
+from harness.operators.problem import Exact
 
 pytestmark = pytest.mark.long
 
@@ -113,8 +115,29 @@ NARROW_WEIGHTS = QuantizedMatmul(m=128, n=128, k=1024, weights=FLOAT8)
 GATED, DOWN = SwiGLU(tokens=64, model=1024, hidden=128), SwiGLU(tokens=64, model=128, hidden=1024, down=True)
 
 
+def computed_once(method: Callable[..., Exact]) -> Callable[..., Exact]:
+    """The method of a problem, which computes nothing twice for equal inputs and rows."""
+    kept: dict[bytes, Exact] = {}
+
+    def run(problem: Problem, inputs: Sequence[NDArray[Any]], rows: NDArray[np.int64]) -> Exact:
+        digest = hashlib.sha256(repr(problem).encode())
+        for array in (*inputs, rows):
+            digest.update(array.tobytes())
+        name = digest.digest()
+        if name not in kept:
+            kept[name] = method(problem, inputs, rows)
+            kept[name].flags.writeable = False
+        return kept[name]
+
+    return run
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_every_problem_keeps_the_rules(name: str) -> None:
+def test_every_problem_keeps_the_rules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Most rules ask for the same numbers.
+    kind = type(PROBLEMS[name])
+    for method in ("reference", "honest", "rounding"):
+        monkeypatch.setattr(kind, method, computed_once(getattr(kind, method)))
     assert complaints(PROBLEMS[name]) == ()
 
 

@@ -4,6 +4,7 @@ import ast
 import json
 import time
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from harness import contest as contests
 from harness.contest import PACKAGE
 from harness.errors import RatchetError, UsageError
 from harness.loop.scaffold import scaffold
-from harness.records.selftest import PlantedResult, PlantedVerdict
+from harness.records.selftest import Planted, PlantedResult, PlantedVerdict
 from harness.render.sections import screen
 from harness.render.selftest import selftest_blocks
 from harness.selftest import planted, runner, scratch
@@ -22,22 +23,28 @@ from harness.shell.main import main
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
-EVERYTHING = runner.everything()
 # One for each way of ending: a stage that a kernel fails in, a crash, and none.
 HANDFUL = ("forged_result_line", "patches_block_until_ready", "no_rescale", "base_two")
 CHEAP = ("control", "certainty", "checks passed", "controls")
 
 
+@cache
+def everything() -> tuple[Planted, ...]:
+    """All planted candidates. The lists of the controls take seconds to make, so the first test makes them."""
+    return runner.everything()
+
+
 def results_of(*names: str, package: Path = PACKAGE) -> tuple[PlantedResult, ...]:
-    return tuple(runner.sweep(planted.select(EVERYTHING, names), lambda planted_one: None, package))
+    return tuple(runner.sweep(planted.select(everything(), names), lambda planted_one: None, package))
 
 
+@pytest.mark.long
 def test_every_row_of_the_list_is_planted() -> None:
-    bad = [planted_one for planted_one in EVERYTHING if not planted_one.is_good]
+    bad = [planted_one for planted_one in everything() if not planted_one.is_good]
     assert {str(row) for row in range(1, 23)} <= {planted_one.row for planted_one in bad}
-    assert len(planted.kernels()) - len([planted_one for planted_one in EVERYTHING if planted_one.is_good]) >= 30
-    assert len([planted_one for planted_one in EVERYTHING if planted_one.is_good]) >= 6
-    assert max(Counter(planted_one.name for planted_one in EVERYTHING).values()) == 1
+    assert len(planted.kernels()) - len([planted_one for planted_one in everything() if planted_one.is_good]) >= 30
+    assert len([planted_one for planted_one in everything() if planted_one.is_good]) >= 6
+    assert max(Counter(planted_one.name for planted_one in everything()).values()) == 1
 
 
 @pytest.mark.long
@@ -93,7 +100,7 @@ def test_a_patch_that_does_not_fit_its_base_is_named(
 
 def test_names_are_checked() -> None:
     with pytest.raises(UsageError, match="nobody"):
-        planted.select(EVERYTHING, ("nobody",))
+        planted.select(planted.kernels(), ("nobody",))
 
 
 @pytest.mark.long
@@ -131,13 +138,13 @@ def test_contests_of_planted_kernels_are_written_one_at_a_time(tmp_path: Path, m
 
     monkeypatch.setattr(scratch, "make", write)
     monkeypatch.setattr(runner, "_answer", lambda *_: PlantedVerdict(outcome="bug", refusal=None, message=""))
-    chosen = [planted_one for planted_one in EVERYTHING if planted_one.name not in runner._MODULES][:12]
-    assert len(tuple(runner.sweep(chosen, lambda planted_one: None, tmp_path))) == 12
+    assert len(tuple(runner.sweep(planted.kernels()[:12], lambda planted_one: None, tmp_path))) == 12
     assert most == 1
 
 
+@pytest.mark.long
 def test_what_is_taken_away_is_there() -> None:
-    assert {planted_one.name for planted_one in EVERYTHING} >= {guard.candidate for guard in GUARDS}
+    assert {planted_one.name for planted_one in everything()} >= {guard.candidate for guard in GUARDS}
     assert {guard.name for guard in GUARDS} >= {name for guard in GUARDS for name in guard.behind}
     for guard in GUARDS:
         for module, source in guard.without:
@@ -203,15 +210,16 @@ def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_everything_planted() -> None:
     wrong = [
-        planted_one for planted_one in runner.sweep(EVERYTHING, lambda planted_one: None) if not planted_one.is_right
+        planted_one for planted_one in runner.sweep(everything(), lambda planted_one: None) if not planted_one.is_right
     ]
     assert not wrong, screen(selftest_blocks(wrong, 0.0), 200)
 
 
+@pytest.mark.long
 def test_one_of_each_class() -> None:
-    chosen = planted.one_of_each(EVERYTHING)
+    chosen = planted.one_of_each(everything())
     kinds = [planted_one.kind for planted_one in chosen]
     assert len(set(kinds)) == len(kinds)
-    assert {planted_one.kind for planted_one in EVERYTHING if not planted_one.is_good} <= {*kinds}
+    assert {planted_one.kind for planted_one in everything() if not planted_one.is_good} <= {*kinds}
     assert {"accepted: plain", "accepted: paged", "accepted: rmsnorm"} <= {*kinds}
     assert len(chosen) < 70

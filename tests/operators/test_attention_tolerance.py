@@ -184,16 +184,18 @@ def test_a_rounding_that_rows_share_is_more_than_chance() -> None:
 def test_what_rows_share_hides_no_bug(bug: str) -> None:
     """Under a cap, allowing for shared errors hides none of the bugs that are found without."""
     problem = SATURATING[1]
-    rows, passed_both_ways = np.arange(problem.sequence), []
+    rows, is_found, is_found_after = np.arange(problem.sequence), False, False
     for family in problem.families(full=False):
         inputs = problem.make_inputs(family, 5)
         with np.errstate(all="ignore"):
             got = attention(*inputs, **stated(problem), block=64, bug=bug).astype(np.float64)
         plain = errors(problem, inputs, got, rows)[0]
         after = with_shared(problem, inputs, rows, ALL, plain)
-        passed_both_ways.append((plain.passed, after.passed or refined(problem, inputs, rows, ALL, after).passed))
-    before, after_all = (any(not passed for passed in side) for side in zip(*passed_both_ways, strict=True))
-    assert before == after_all
+        is_found |= not plain.passed
+        is_found_after |= not (after.passed or refined(problem, inputs, rows, ALL, after).passed)
+        if is_found and is_found_after:
+            break
+    assert is_found == is_found_after
 
 
 @pytest.mark.parametrize(
@@ -215,14 +217,15 @@ def test_the_exact_model_takes_no_bug_for_a_rounding(kind: str, seed: int, bug: 
     assert not refined(SMALL, inputs, rows, ALL, accuracy).passed
 
 
-def caught(problem: Attention, bug: str, block: int) -> dict[str, float]:
-    """The factor by which the bug exceeds its limit, by family; infinite if the output is not finite."""
-    ratios = {}
-    for family in problem.families(full=problem is CONTEST):
-        accuracy = compared(problem, family, block=block, bug=bug)
-        finite = np.isfinite(accuracy.got).all()
-        ratios[family] = max(accuracy.worst_ratio, accuracy.rms_ratio) if finite else math.inf
-    return ratios
+def excess(problem: Attention, family: str, bug: str, block: int) -> float:
+    """The factor by which the bug exceeds its limit; infinite if the output is not finite."""
+    accuracy = compared(problem, family, block=block, bug=bug)
+    return max(accuracy.worst_ratio, accuracy.rms_ratio) if np.isfinite(accuracy.got).all() else math.inf
+
+
+def is_caught(problem: Attention, bug: str, block: int) -> bool:
+    """True if some family's inputs show the bug; the families after that one are not tried."""
+    return any(excess(problem, family, bug, block) > 1.04 for family in problem.families(full=False))
 
 
 @pytest.mark.parametrize("bug", BUGS)
@@ -233,7 +236,7 @@ def test_a_planted_bug_is_caught_at_a_reduced_shape(bug: str) -> None:
             continue  # Between two blocks such a rounding costs no more than the output's own.
         if bug == "light blocks skipped" and block == 256:
             continue  # Neither of two blocks is light: each has one of the two heavy keys.
-        assert max(caught(SMALL, bug, block).values()) > 1.04, (bug, block)
+        assert is_caught(SMALL, bug, block), (bug, block)
 
 
 # A bug of one row block: every row block of the full shape is tried below. Scores in bfloat16
@@ -250,37 +253,37 @@ NOT_FULL = (
 
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug not in NOT_FULL])
 def test_a_planted_bug_is_caught_at_the_full_shape(bug: str) -> None:
-    assert caught(CONTEST, bug, 1024)["composite"] > 1.04
+    assert excess(CONTEST, "composite", bug, 1024) > 1.04
 
 
 @pytest.mark.parametrize("bug", [*CAUSAL_BUGS, *BUGS])
 def test_a_planted_bug_is_caught_under_a_mask(bug: str) -> None:
-    assert max(caught(CAUSAL, bug, 128).values()) > 1.04
+    assert is_caught(CAUSAL, bug, 128)
 
 
 @pytest.mark.parametrize("bug", [*WINDOW_BUGS, *CAUSAL_BUGS])
 def test_a_planted_bug_is_caught_in_a_window(bug: str) -> None:
-    assert max(caught(WINDOW, bug, 128).values()) > 1.04
+    assert is_caught(WINDOW, bug, 128)
 
 
 @pytest.mark.parametrize("bug", [*PACKED_BUGS, *CAUSAL_BUGS])
 def test_a_planted_bug_is_caught_where_sequences_are_packed(bug: str) -> None:
-    assert max(caught(PACKED, bug, 128).values()) > 1.04
+    assert is_caught(PACKED, bug, 128)
 
 
 @pytest.mark.parametrize("bug", CAP_BUGS)
 def test_a_planted_bug_of_a_soft_cap_is_caught(bug: str) -> None:
-    assert max(caught(CAPPED, bug, 128).values()) > 1.04
+    assert is_caught(CAPPED, bug, 128)
 
 
 def test_each_family_catches_what_it_is_there_for() -> None:
-    assert caught(SMALL, "no maximum subtracted", 128)["logits-x50"] == math.inf
-    assert caught(SMALL, "accumulator not rescaled", 128)["logits-x10"] > 1e4
-    assert caught(SMALL, "last block dropped", 128)["needles"] > 100
-    assert caught(SMALL, "first block only", 128)["equal-keys"] > 100
-    assert caught(SMALL, "bfloat16 accumulator", 128)["far-values"] > 1.04
+    assert excess(SMALL, "logits-x50", "no maximum subtracted", 128) == math.inf
+    assert excess(SMALL, "logits-x10", "accumulator not rescaled", 128) > 1e4
+    assert excess(SMALL, "needles", "last block dropped", 128) > 100
+    assert excess(SMALL, "equal-keys", "first block only", 128) > 100
+    assert excess(SMALL, "far-values", "bfloat16 accumulator", 128) > 1.04
     # Exponentials that do not overflow need no maximum: on tame inputs this is no bug.
-    assert caught(SMALL, "no maximum subtracted", 128)["normal"] < 0.75
+    assert excess(SMALL, "normal", "no maximum subtracted", 128) < 0.75
 
 
 def test_any_block_of_keys_left_out_is_caught_at_the_full_shape() -> None:

@@ -22,8 +22,8 @@ from typing import Any, TextIO
 _PROJECT = Path(__file__).parents[2]
 # These are read when Python starts or a library is loaded: if they differ, a command gets its own process.
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OPENBLAS_", "OMP_")
-# The verbs that judge, and the word before a hypothesis.
-_JUDGING = {"experiment", "judge", "replay", "rescale", "champions", "sweep"}
+# The verbs that judge or trace kernels, and the word before a hypothesis.
+_JUDGING = {"experiment", "judge", "replay", "rescale", "champions", "sweep", "new"}
 _ROOMS = ("advice", "judge.verdict", "ledger", "loop", "render", "verbs")
 # CPU seconds of all forks of this process's commands: benchmarks/cpu_of_tests.py adds them to those of children.
 cpu_seconds = 0.0

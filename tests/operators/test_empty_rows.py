@@ -1,6 +1,7 @@
 """Rows of zeros, as padding makes them: some family of each operator has them in each input of floats."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,12 @@ def without_zeros(problem: Any, families: tuple[str, ...]) -> set[str]:
         for array in problem.statement().inputs
         if len(array.shape) > 1 and is_float(numpy_dtype(array.dtype))
     }
-    for family in families:
-        for seed in _SEEDS:
-            arrays = zip(problem.statement().inputs, problem.make_inputs(family, seed), strict=True)
-            left -= {array.name for array, values in arrays if (values.astype(np.float32) == 0).all(axis=-1).any()}
+    for family, seed in product(families, _SEEDS):
+        if not left:
+            break
+        arrays = zip(problem.statement().inputs, problem.make_inputs(family, seed), strict=True)
+        asked = [(array.name, values) for array, values in arrays if array.name in left]
+        left -= {name for name, values in asked if (values.astype(np.float32) == 0).all(axis=-1).any()}
     return left
 
 

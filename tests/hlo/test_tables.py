@@ -445,6 +445,7 @@ ENTRY %main () -> s32[] {{
     assert Tables(parse.read(hlo("add(%a, %b)", 0))).values("count") == 30
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows_of_a_tile", [128, 512])
 def test_the_tables_of_megablox_are_known(rows_of_a_tile: int) -> None:
     """They count tiles in a histogram, the edges of whose bins are fractions."""

@@ -46,7 +46,9 @@ def test_fields_that_do_not_fit_are_refused(problem: Any, changes: dict[str, Any
     assert caught.value.kind == "bad-problem"
 
 
-@pytest.mark.parametrize("problem", [ROWS, DELTA, LATENT], ids=lambda problem: problem.operation)
+@pytest.mark.parametrize(
+    "problem", [ROWS, pytest.param(DELTA, marks=pytest.mark.long), LATENT], ids=lambda problem: problem.operation
+)
 def test_answers_that_leave_something_out_are_outside(problem: Any) -> None:
     assert weaknesses(problem) == ()
 

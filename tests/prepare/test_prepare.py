@@ -213,6 +213,7 @@ def test_a_suite_of_its_own(tmp_path: Path) -> None:
     assert problem.statement().members is not None
 
 
+@pytest.mark.long
 @NEEDS_LANDLOCK
 def test_large_tables_are_read_and_very_large_ones_are_named() -> None:
     stated = HOUSE / "harness" / "selftest" / "candidates" / "contests" / "first_largest.py"

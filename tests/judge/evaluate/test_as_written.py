@@ -13,6 +13,7 @@ from harness.judge.evaluate.interpret import as_written
 from harness.sandbox.messages import Rejected
 
 
+@pytest.mark.long
 def test_the_simplifier_of_xla_rewrites_what_is_compiled_as_written() -> None:
     # The simplifier of jax 0.12 leaves all of these as they are.
     names = ["(x + a) - a", "x a / a", "x a b", "log(exp(x))", "exp(x) exp(-x)"]

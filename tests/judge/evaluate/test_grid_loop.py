@@ -74,14 +74,14 @@ def compiled(function: Callable[..., Any], *arrays: jax.Array) -> Any:
     return jax.jit(lambda *values: function(*values)).lower(*arrays).compile()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", [summed, writing, unwritten])
 @pytest.mark.parametrize(
     ("dtype", "how"),
     [
-        (jnp.bfloat16, {}),
-        *(pytest.param(dtype, {}, marks=pytest.mark.long) for dtype in (jnp.float16, jnp.float32, jnp.uint16)),
-        pytest.param(jnp.bfloat16, {"aliased": True}, marks=pytest.mark.long),
-        pytest.param(jnp.bfloat16, {"rows": 96}, marks=pytest.mark.long),
+        *((dtype, {}) for dtype in (jnp.bfloat16, jnp.float16, jnp.float32, jnp.uint16)),
+        (jnp.bfloat16, {"aliased": True}),
+        (jnp.bfloat16, {"rows": 96}),
     ],
 )
 def test_the_bits_are_those_of_jax(kernel: Callable[..., None], dtype: Any, how: dict[str, Any]) -> None:

@@ -117,6 +117,7 @@ def in_a_pipeline(a: Any, b: Any) -> Any:
     return pl.pallas_call(outer, out_shape=shape, in_specs=[anywhere], out_specs=anywhere)(a)
 
 
+@pytest.mark.long
 def test_the_loop_of_a_pipeline_takes_several_steps_at_the_reduced_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     with asked_device.asked_for(chip("v5e")), asked_device.aiming_at(chip("v5e")):
         full = traced_program(in_a_pipeline, PROBLEM, chip("v5e"))

@@ -67,6 +67,7 @@ def test_a_type_that_is_not_there_can_be_derived_from() -> None:
     assert Derived.__mro__ == (Derived, object)
 
 
+@pytest.mark.long
 def test_a_prepare_names_what_something_stands_in_for_and_what_is_assumed(tmp_path: Path) -> None:
     scaffold.scaffold(tmp_path, "rmsnorm", ())
     path = tmp_path / "prepare.py"

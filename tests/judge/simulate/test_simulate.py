@@ -854,6 +854,7 @@ def test_contents_travel_between_operands_results_and_allocations_by_their_memor
     assert place not in contents
 
 
+@pytest.mark.long
 @given(
     st.lists(
         st.tuples(st.integers(1, 3), st.sampled_from(["a", "b"]), st.integers(1, 9), st.booleans()),

@@ -64,7 +64,9 @@ def test_at_the_full_shape_a_tile_has_more_groups_than_any_reduced_shape() -> No
             assert max(len(np.unique(groups)) for groups in tile) > most
 
 
-@pytest.mark.parametrize(("rows", "groups"), [(256, 3), (384, 3), (512, 4), (2048, 8), (1024, 200)])
+@pytest.mark.parametrize(
+    ("rows", "groups"), [(256, 3), (384, 3), (512, 4), (2048, 8), pytest.param(1024, 200, marks=pytest.mark.long)]
+)
 def test_a_group_of_whole_tiles_begins_inside_a_tile(rows: int, groups: int) -> None:
     grouped, whole = replace(WHOLE, m=rows, groups=groups), min(512, 1 << (rows // 2).bit_length() - 1)
     packed = Attention(sequence=rows, head_dim=64, causal=True, segments=groups)

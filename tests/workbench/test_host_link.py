@@ -71,6 +71,7 @@ def test_a_rate_is_unknown_if_nothing_waits_for_the_link() -> None:
     assert row["link_seconds"] == pytest.approx(BYTES / 27.1e9)
 
 
+@pytest.mark.long
 def test_a_program_that_waits_longer_than_it_works_is_bound_by_the_link() -> None:
     first = findings_of(BOUND)[0]
     assert first["finding"] == "host transfers, link-bound"
@@ -85,6 +86,7 @@ def test_a_program_that_waits_longer_than_it_works_is_bound_by_the_link() -> Non
         assert not any("earlier, so that more work" in note for note in table.notes)
 
 
+@pytest.mark.long
 def test_waits_that_work_could_hide_are_exposed() -> None:
     hideable = of_one_step((WORK, 0, 200), (FETCH, 200, 1), (FETCHED, 201, 99))
     first = findings_of(hideable)[0]
@@ -95,6 +97,7 @@ def test_waits_that_work_could_hide_are_exposed() -> None:
     assert not any("is the limit" in note for note in notes)
 
 
+@pytest.mark.long
 def test_one_direction_alone_leaves_little_to_gain() -> None:
     fetches = of_one_step((FETCH, 0, 1), (FETCHED, 1, 189), (WORK, 190, 10))
     assert findings_of(fetches)[0]["evidence"] == "at most 5.0% of a step to gain, by prefetch alone 5.0%"

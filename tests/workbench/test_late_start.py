@@ -53,6 +53,7 @@ def test_waits_are_listed_by_device_and_are_not_idle(whole: Capture) -> None:
     assert not any("XLA TraceMe" in sentence for sentence in whole.left_out)
 
 
+@pytest.mark.long
 def test_the_start_is_no_idle_time_of_the_steps(whole: Capture) -> None:
     findings = {row["finding"]: row for row in rows(named(diagnosis.diagnose(whole))["findings"])}
     assert "idle between runs" not in findings
@@ -68,6 +69,7 @@ def test_the_start_is_no_idle_time_of_the_steps(whole: Capture) -> None:
     assert sum(row["idle_seconds"] for row in idle) == pytest.approx(outside["seconds"])
 
 
+@pytest.mark.long
 def test_shares_are_of_the_time_that_the_overview_calls_idle_or_busy(whole: Capture) -> None:
     findings = {row["finding"]: row for row in rows(named(diagnosis.diagnose(whole))["findings"])}
     devices = rows(overview(whole)[0])
@@ -87,6 +89,7 @@ def test_a_capture_is_as_long_as_its_last_event(whole: Capture) -> None:
     assert "600.000 ms captured" in overview(whole)[0].title
 
 
+@pytest.mark.long
 def test_time_without_recorded_operations_is_neither_idle_nor_uneven(cut: Capture) -> None:
     of_runs = "select device, count(*) filter (not is_recorded) as missing from runs group by 1 order by 1"
     assert database_of(cut).rows(of_runs) == [(0, 4), (1, 4)]
@@ -142,6 +145,7 @@ def of_runs(lengths: Sequence[float], lacking: Sequence[int], until: float = 1e9
     return device(ran, steps=list(zip(starts, lengths, strict=True)))
 
 
+@pytest.mark.long
 def test_a_hole_is_no_idle_time_and_no_step() -> None:
     holed = made(of_runs([1_000.0] * 10, [3]))
     parts = {row["part"]: row for row in rows(named(gaps_and_inside(holed))["idle"])}
@@ -166,6 +170,7 @@ def test_a_pause_without_a_loop_of_steps_is_a_share_of_the_whole_time() -> None:
     assert between == pytest.approx((300 * US, 100 * US))
 
 
+@pytest.mark.long
 def test_figures_of_a_step_leave_out_the_step_that_is_cut() -> None:
     full, half = (made(of_runs([1_000.0] * 10, [], until)) for until in (1e9, 6_500.0))
     assert database_of(half).rows("select in_steps_count, in_steps_seconds, count from times") == [
@@ -173,11 +178,12 @@ def test_figures_of_a_step_leave_out_the_step_that_is_cut() -> None:
     ]
     assert rows(mfu(half)[0])[0]["mfu"] == pytest.approx(rows(mfu(full)[0])[0]["mfu"])
     assert [row["time_ratio"] for row in rows(compare(full, half)[0])] == pytest.approx([1.0, 1.0])
+    of_full, of_half = (rows(named(diagnosis.diagnose(each))["metrics"])[0] for each in (full, half))
     for name in ("mxu_fraction", "hottest_seconds"):
-        figures = [rows(named(diagnosis.diagnose(each))["metrics"])[0][name] for each in (full, half)]
-        assert figures[0] == pytest.approx(figures[1]), name
+        assert of_full[name] == pytest.approx(of_half[name]), name
 
 
+@pytest.mark.long
 def test_steps_without_operations_cost_nothing() -> None:
     lengths = [1_000.0] * 3 + [1_100.0] + [1_000.0] * 3 + [9_000.0] * 2
     findings = by(named(diagnosis.diagnose(made(of_runs(lengths, [7, 8]))))["findings"], "finding", "seconds")

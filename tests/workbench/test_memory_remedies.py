@@ -38,6 +38,7 @@ def test_kept_activations_only_fall_in_the_backward_half(diagnosed: dict[str, Ta
     assert "Activations only fall in the backward half: all 1.3 GB are kept" in table.notes[0]
 
 
+@pytest.mark.long
 def test_recomputed_activations_fall_and_rise_in_the_backward_half(diagnosed: dict[str, Tables]) -> None:
     table = diagnosed["recomputed"]["activations"]
     forward, backward = rows(table)

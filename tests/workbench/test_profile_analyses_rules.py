@@ -229,6 +229,7 @@ def _seen(ran_on: Device) -> list[object]:
 # --- verdicts ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_verdicts_of_the_roofline() -> None:
     slow, fast = "wrong sharding or layout?", "too fast: counts too high"
     for ratio, expected in ((0.5, fast), (1.0, "fine"), (1.1, "fine"), (1.5, "look"), (2.0, "look"), (2.1, slow)):

@@ -112,6 +112,7 @@ def test_hbms_bytes_are_not_the_hosts(real: Capture) -> None:
     assert moved == pytest.approx(25.77e12, rel=1e-4)
 
 
+@pytest.mark.long
 def test_host_transfers_are_its_only_finding(real: Capture) -> None:
     diagnosed = named(diagnosis.diagnose(real))
     assert list(diagnosed) == ["checklist", "metrics", "findings", "remedies"]
@@ -155,6 +156,7 @@ def test_a_program_that_waits_for_other_chips_runs_meanwhile(real: Capture) -> N
     assert (waited, most) == pytest.approx((464.9 * MS, 340.978 * MS), abs=0.1 * MS)
 
 
+@pytest.mark.long
 def test_what_ran_before_the_loop_takes_no_time_of_a_step(real: Capture) -> None:
     classes = by(named(tables(real, hotspots.BREAKDOWN))["classes"], "class")
     assert (classes["communication"]["step_seconds"], classes["other"]["step_seconds"]) == (0.0, 0.0)
@@ -172,6 +174,7 @@ def test_no_bandwidth_is_that_of_half_a_transfer(real: Capture) -> None:
     assert max(rate for rate in rates.values() if rate) < 1.64e12
 
 
+@pytest.mark.long
 @needs_the_file
 def test_where_operations_are_cut_off_nothing_is_idle() -> None:
     trimmed = reading.read([REAL.with_name("v6e_trimmed.xplane.pb")])
@@ -184,6 +187,7 @@ def test_where_operations_are_cut_off_nothing_is_idle() -> None:
     assert "operations of TPU:0 in 7 of 12 runs" in " ".join(steps_table(trimmed)[0].notes)
 
 
+@pytest.mark.long
 def test_the_all_reduce_is_far_from_a_line_but_near_links_that_pairs_share(real: Capture) -> None:
     shown = named(overlap(real))
     (row,) = rows(shown["collectives"])

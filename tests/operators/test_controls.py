@@ -135,6 +135,7 @@ def test_the_member_of_a_suite_is_named() -> None:
         require_strong(Suite(members=members))
 
 
+@pytest.mark.long
 def test_a_contest_that_was_strong_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problems: list[object] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -278,8 +278,8 @@ The errors of their predictions:
 
 {_table(earlier)}
 
-The errors of the same rows as simulated today. No constant was fitted to them, but they had been read before today's
-constants were fitted.
+The next table has the errors of the same rows as they are simulated today. No constant was fitted to them, but they
+had been read before today's constants were fitted.
 
 {_table(now)}"""
 

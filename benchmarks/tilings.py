@@ -150,9 +150,9 @@ def _page(table: str, control: Comparison) -> str:
     return f"""# Champions at two tilings
 
 Written by `python benchmarks/tilings.py`, with jax {jax.__version__}, on a CPU by the judge's reference program.
-Each row compares the outputs of a champion with those of the same kernel with another constant, bit by bit, on inputs
-of two families. The constants are sizes of blocks of independent rows and numbers of buffers. They do not change the
-order of any sum, so no element may differ. To show that the comparison finds differences, `{constant}` of
+Each row changes the value of one constant of a champion, and compares the outputs before and after, bit by bit, on
+inputs of two families. The constants are sizes of blocks of independent rows and numbers of buffers. They do not
+change the order of any sum, so no element may differ. To show that the comparison finds differences, `{constant}` of
 `{name}`, the number of keys that are summed at a time, was set to {value}: {control.differing:,} of
 {control.elements:,} elements differ.
 

@@ -57,7 +57,7 @@ class Contest:
         return self.directory / "kernel.py"
 
     def candidate(self) -> Candidate:
-        """The candidate in this folder. Raises OSError and RatchetError `reserved-line` as `Candidate.in_folder`."""
+        """The candidate in this folder. Raises as `Candidate.in_folder` does."""
         return Candidate.in_folder(self.directory)
 
     @property

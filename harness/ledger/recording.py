@@ -214,8 +214,8 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
         return []
     if here not in (recording.candidate_sha256, *begun.written_sha256):
         return [
-            "kernel.py was edited while its earlier text was judged: it stays as you edited it, instead of becoming "
-            f"the champion's; attempt {recording.number} holds the text that was judged"
+            "kernel.py was edited while its earlier text was judged. Your edit stays, and the champion's text was not "
+            f"put back; attempt {recording.number} holds the text that was judged"
         ]
     overwritten = would_lose(place, champion)
     if overwritten:

@@ -75,7 +75,10 @@ def name_of(short_text: bytes) -> str:
 
 
 def shorten(value: Any, depth: int = 0) -> Any:
-    """The short form of a JSON value, without names. Raises ValueError if the value is nested too deeply."""
+    """The short form of a JSON value in which no value is shared by name.
+
+    Raises ValueError if the value is nested too deeply.
+    """
     if depth > _DEEPEST:
         raise ValueError(f"it is nested more than {_DEEPEST} deep")
     if isinstance(value, dict):

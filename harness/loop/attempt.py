@@ -285,8 +285,8 @@ def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
         return ()
     return (
         f"{' and '.join(changed)}, which kernel.py imports, changed after the champion was judged; the files of "
-        "imported packages are part of the kernel. To have an edit of a package judged, and undone if it is rejected, "
-        "copy the edited file into the folder of kernel.py and import the copy",
+        "imported packages are part of the kernel. To try an edit of a package as an attempt, which is undone if it is "
+        "rejected, copy the edited file into the folder of kernel.py and import the copy",
     )
 
 

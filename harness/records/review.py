@@ -97,9 +97,10 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Expected gains compared with actual ones: attempts with an expectation (`stated`), those compared (`compared`).
+    """Expected gains compared with actual ones.
 
-    Gains are 1 - time ratio. `same_sign`: attempts that gained as expected, or lost as expected. `within_factor`:
+    `stated` counts the attempts with an expectation, `compared` those of them that also have a time ratio. Gains are
+    1 - time ratio. `same_sign`: attempts that gained as expected, or lost as expected. `within_factor`:
     attempts that gained between half and twice the expected gain. `median_ratio` is the median of actual / expected
     gain, None if too few attempts can be compared.
     """

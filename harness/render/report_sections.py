@@ -364,7 +364,7 @@ def _closeness(check: Check) -> float:
 
 
 def _nearest(check: Check) -> str:
-    """Words on the error nearest to its tolerance (a multiple of the honest error), or furthest beyond its tolerance.
+    """Words on the check's error: as a multiple of an honest computation's error, or, if too large, of the tolerance.
 
     The share of the tolerance is shown only if the honest computation of these inputs is nearly exact, as sums of few
     numbers are. For other inputs the share is useless, because every good kernel has about the honest error, and so

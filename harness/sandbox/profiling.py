@@ -16,7 +16,7 @@ _COPIES = ("Memcpy", "Memset")
 
 
 def capture(calls: Iterable[Callable[[], None]], directory: Path, session: str, *, deep: bool) -> Path:
-    """The folder of a profile of the calls, in the mode for kernel work, or in the most detailed mode if `deep`."""
+    """Profiles the calls in the mode for kernel work, or in the most detailed mode if `deep`; returns the folder."""
     return trace(calls, directory, session, "TRACE_COMPUTE_AND_SYNC" if deep else "TRACE_COMPUTE")
 
 

@@ -364,7 +364,7 @@ COMMANDS = (
             _export, _add_export, tool=None),
     Command("report", "baseline, experiment and delta: step time, matrix units, hottest operation, peak memory", "3 7",
             _analysis("comparison:report"), places=("baseline", "experiment")),
-    Command("serve", "XProf's own pages, on this machine only; `ratchet.sh serve` passes further arguments to xprof",
+    Command("serve", "serves XProf's own pages to this machine only; the verb `serve` passes arguments to xprof",
             "./profile_data --port 8792", _serve, _add_serve, places=(), tool=None),
 )  # fmt: skip
 BY_NAME = {command.name: command for command in COMMANDS}

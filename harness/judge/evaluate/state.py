@@ -134,11 +134,12 @@ def _fail(plan: Plan, state: State, answer: StageAnswer) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One row of the table. `requests` makes the requests to the process `child`; `take` adds each answer to the state.
+    """One stage of an evaluation, a row of `stages.STAGES`.
 
-    The stage begins once the product `needs` exists. `name` is shown to people; several rows may have the same name.
-    `rank` is the row's place in the order in which failures count. If an answer is a Failure, `failing` is its stage,
-    and `fail` returns the new state. `seconds` is the time limit of each request.
+    `requests` makes the requests to the process `child`; `take` adds each answer to the state. The stage begins once
+    the product `needs` exists. `name` is shown to people; several rows may have the same name. `rank` is the row's
+    place in the order in which failures count. If an answer is a Failure, `failing` is its stage, and `fail` returns
+    the new state. `seconds` is the time limit of each request.
     """
 
     name: str

@@ -307,7 +307,10 @@ class Attention(Operator, Recipes):
         return np.maximum(result, np.finfo(np.float32).tiny)
 
     def shared_errors(self, inputs: Sequence[Values], rows: Rows) -> tuple[Exact, ...]:
-        """`[len(rows), head_dim]` each: errors of weights that a soft cap makes equal in many rows; () without cap."""
+        """Errors of the output, `[len(rows), head_dim]` each; () without a soft cap.
+
+        Each is the error if all weights of scores near the cap, near 0 or near -cap are rounded by half a step.
+        """
         if self.soft_cap is None:
             return ()
         result = np.zeros((3, len(rows), self.head_dim))

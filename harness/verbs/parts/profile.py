@@ -162,8 +162,8 @@ def _how_to_capture(served: profile_server.Served, kernel: CapturedKernel, direc
     port = served.address.rpartition(":")[2]
     return "\n".join(
         (
-            f"kernel.py runs on {served.reply.device_kind}, {served.reply.call_seconds:.3g} s a call on the host "
-            f"[{_origin(kernel)}]; JAX's profiler server listens on {served.address}",
+            f"kernel.py runs on {served.reply.device_kind}, {served.reply.call_seconds:.3g} s a call by the host's "
+            f"clock [{_origin(kernel)}]; JAX's profiler server listens on {served.address}",
             f"  from XProf's page: {command('serve', directory)}, and there CAPTURE PROFILE, {served.address}",
             f"  without a browser: python -m jax.collect_profile {port} 2000 --log_dir {kernel.profiles} "
             "--no_perfetto_link",

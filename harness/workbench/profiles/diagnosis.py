@@ -98,7 +98,7 @@ RULES = (
             select sum(seconds), 'longest ' || in_words(max(seconds)) || ' of ' || count(*) || ' between runs'
             from pauses join devices using (device) where is_main and place = 'between runs'""",
         reason="waiting for the next program is waiting for the host (section 6)",
-        remedy="prefetch input, dispatch ahead; `xprof steps` shows the host meanwhile",
+        remedy="prefetch input and dispatch ahead; `xprof steps` shows what the host did while all devices were idle",
     ),
     Rule(
         name="idle outside steps",

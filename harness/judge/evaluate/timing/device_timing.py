@@ -193,7 +193,9 @@ class _Rounds:
     def _seconds(
         self, program: Callable[..., Any], inputs: Sequence[Sequence[Any]], calls: int
     ) -> tuple[float, Sequence[Any]]:
-        """Host seconds per call of `calls` back-to-back calls with each of `inputs`, and the last result for each.
+        """The mean seconds of a call by the host's clock, and the last result for each of `inputs`.
+
+        `program` is called `calls` times with each of `inputs`, without a pause.
 
         Waits for every result. Each call gets the state of the previous call and writes the same places of the state.
         So the last result equals the result of a single call.
@@ -221,7 +223,7 @@ def _load(artifact: str, donated: tuple[int, ...]) -> Callable[..., Any]:
 
 
 def _fresh(drawn: Sequence[NDArray[Any]], fixed: Sequence[bool], order: random.Random) -> list[NDArray[Any]]:
-    """New inputs of the same kind, whose rows are moved by a random distance. This takes a copy instead of a draw.
+    """New inputs of the same kind, whose rows are moved by a random distance. Drawing them anew would take longer.
 
     Arrays that are `fixed` are not changed.
     """

@@ -1,5 +1,6 @@
 """Remedies for failures: by kind, by the compiler's message, by the operation, or otherwise by stage."""
 
+import math
 import re
 
 from harness.advice import jax_names
@@ -149,8 +150,8 @@ _BY_OPERATION = {
 _EVERYWHERE = "nearly the whole output is wrong: look for a factor, a dtype, a rounding or an operand that is left out"
 _WITH_EDGES = (
     "the wrong part has edges: compare them with the borders of blocks, heads and groups, and look for a step that "
-    "writes no output, begins with values that another step left, or reads another step's block (an output that is "
-    "aliased to an input does not begin as a copy of it)"
+    "writes no output, begins with values that another step left, or reads another step's block because of its index "
+    "map (an output that is aliased to an input does not begin as a copy of it)"
 )
 _HERE_AND_THERE = (
     "a few scattered elements are wrong: look for a property that only these elements have, such as a mask, a last "
@@ -162,6 +163,9 @@ _NOT_FOR_THAT_SHAPE = (
     "; if the kernel is not made for that smaller shape, let kernel_fn raise an error there (assert which sizes it "
     "takes): shapes at which the kernel does not trace are not checked, and the report says so"
 )
+# The first wrong part of an output, such as y[128..159, 0..2047].
+_PART = re.compile(r"\[((?:\d+(?:\.\.\d+)?(?:, )?)+)\]")
+_FEW_ELEMENTS = 64
 _OF_COMPARED = re.compile(r"(\d+) of (\d+) compared elements")
 _RATIOS = re.compile(r"([\d.e+]+) times the tolerance; root mean square error ([\d.e+]+) times")
 
@@ -229,4 +233,11 @@ def _on_wrong_part(failure: Failure) -> str:
         return f"if {_EVERYWHERE}; if {_WITH_EDGES}"
     if 2 * int(compared[1]) > int(compared[2]):
         return _EVERYWHERE
-    return _HERE_AND_THERE if "more parts, up to" in failure.message else _WITH_EDGES
+    return _HERE_AND_THERE if "more parts, up to" in failure.message and _is_small(failure) else _WITH_EDGES
+
+
+def _is_small(failure: Failure) -> bool:
+    """True if the first wrong part is at most a few elements."""
+    part = _PART.search(failure.message)
+    ranges = [axis.partition("..") for axis in part[1].split(",")] if part is not None else []
+    return math.prod(int(last) - int(first) + 1 for first, _, last in ranges if last) < _FEW_ELEMENTS

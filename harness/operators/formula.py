@@ -1,5 +1,6 @@
 """A problem stated by one function of numpy: inputs, exact outputs, tolerance and probes follow from this formula."""
 
+import functools
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -262,7 +263,7 @@ class Formula(Operator, textures.Textured):
             raise ValueError(
                 f"{self.operation}: expected formula() to be finite for inputs up to {_SPIKE:g} and for larger drawn "
                 "inputs, got infinity or NaN; write it so that nothing overflows (exp only of numbers up to 0), or "
-                "bound the inputs with domain(). Rows of two inputs may be equal"
+                "bound the inputs with domain(). Rows of two inputs may be equal, so that their difference is 0"
             )
         return rows
 
@@ -364,13 +365,19 @@ class Formula(Operator, textures.Textured):
         answers: dict[str, Answer] = {}
         for place, array in enumerate(self.arrays()[0]):
             if self._is_number(array):
-                answers[f"{array.name} left out"] = self._with(place, np.zeros_like)
+                answers[f"{array.name} left out"] = self._with(place, functools.partial(self._left_out, array.name))
                 # Some results, such as the sum of a row, do not depend on the order of the elements.
                 if array.shape[-1] > 1 and self._depends_on_places(place):
                     answers[f"each element of {array.name} taken for the next"] = self._with(
                         place, lambda values: np.roll(values, 1, axis=-1)
                     )
         return answers
+
+    def _left_out(self, name: str, values: Values) -> Values:
+        """Zeros; for floats their image in the input's domain, because a formula may divide by the input."""
+        if not is_float(values.dtype):
+            return np.zeros_like(values)
+        return np.asarray(self.domain(name, np.zeros(values.shape, np.float32)), values.dtype)
 
     def _depends_on_places(self, place: int) -> bool:
         inputs, rows = self.make_inputs("normal", 0), np.arange(row_count(self.arrays()[1]))

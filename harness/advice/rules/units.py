@@ -11,6 +11,8 @@ from harness.units import percent
 
 # A unit that uses more than this share of its issue slots is the one that the schedule waits for.
 _BINDING_SLOTS = 0.60
+# From this share of the bandwidth on, the schedule waits for HBM.
+_SATURATED_HBM = 0.90
 # If bundles are issued in this share of the cycles, the schedule does not wait for memory.
 _DENSE_ISSUE = 0.80
 # If this share of the time is lost to busy units, it is reported. Schedules of mature kernels lose less.
@@ -155,8 +157,10 @@ def vector_bound(seen: Observed) -> RuleCase | None:
     "exp over 10%", "body", OP_PROFILE, "exp over 10% of the time means that the vector unit binds", keeps_traffic=True
 )
 def exp_bound(seen: Observed) -> RuleCase | None:
-    """The lines with exponentials take over a tenth of the time, while the matrix unit has time to spare."""
+    """The lines with exponentials take over a tenth of the time, while matrix unit and HBM have time to spare."""
     if seen.used("MXU") >= _BINDING_SLOTS or not seen.has_exp_left:
+        return None
+    if (seen.report.bandwidth_util or 0.0) >= _SATURATED_HBM:
         return None
     # If a line has many reciprocals for each exponential, the exponential is not its main work.
     lines = [line for line in seen.lines if 2 * line.exponentials > line.units.get("EUP", 0)]

@@ -192,4 +192,6 @@ def on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
     except RatchetError:
         # `judge` works outside of a repository too, where there is no champion.
         return ()
-    return champion_remedy(champion, evidence) if champion is not None and is_champions else ()
+    if champion is None or not is_champions:
+        return ()
+    return champion_remedy(champion, evidence, preconditions.dirty_judge_files(contest))

@@ -284,9 +284,9 @@ class CrossEntropy(Operator, Borrowed):
         return deviation(np.maximum(variance, 0))
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: the error of each row's loss divided by 1 + the loss.
+        """`[tokens]`: the error of each row's loss divided by 1 + the loss, by all losses, computed in float32.
 
-        All losses are computed in float32 for this, because a sum of exponentials has no checksum.
+        There are no checksums of losses, because a sum of exponentials has none.
         """
         honest = self._losses(inputs, np.arange(self.tokens), np.float32)[:, 0]
         off: Exact = np.abs(outputs[0][:, 0].astype(np.float64) - honest) / (1 + np.abs(honest))

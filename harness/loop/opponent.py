@@ -1,6 +1,6 @@
 """The champion that a candidate is compared with: its evidence, its record, its drift, and what to do if it fails."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -104,20 +104,16 @@ def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:
                 yield row, history.attempt(run.ledger.place, row.number)
 
 
-def champion_remedy(champion: Attempt, evidence: Evidence, changed: Sequence[str] = ()) -> tuple[str, ...]:
+def champion_remedy(champion: Attempt, evidence: Evidence, put_back: str = "") -> tuple[str, ...]:
     """A sentence that the champion fails according to `evidence`, with the remedy; () if it passes.
 
-    `changed` are the judge's files that differ from HEAD.
+    `put_back` has the commands that put the judge's files back; "" if none differs from HEAD.
     """
     if evidence.failure is None:
         return ()
     sentence = f"the champion (attempt {champion.number}) fails: {why_not(evidence)}".rstrip(".")
-    if changed:
-        return (
-            f"{sentence}. {' and '.join(changed)} differ{'s' if len(changed) == 1 else ''} from HEAD, so the cause may "
-            f"be there: git checkout HEAD -- {' '.join(changed)} puts {'it' if len(changed) == 1 else 'them'} back",
-        )
-    return (f"{sentence}. {_what_to_do(evidence)}",)
+    cause = f"The judge differs from HEAD, so the cause may be there: {put_back} undoes the change" if put_back else ""
+    return (f"{sentence}. {cause or _what_to_do(evidence)}",)
 
 
 def _what_to_do(evidence: Evidence) -> str:

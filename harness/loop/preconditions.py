@@ -53,17 +53,19 @@ def _refuse_dirty(directory: Path, judge_files: Sequence[Path]) -> None:
     by_repository = _dirty_by_repository(directory, judge_files)
     dirty = tuple(dict.fromkeys(path for _, paths in by_repository for path in paths))
     if dirty:
-        # `git -C` works from any folder; the paths are relative to the top of their repository.
-        back = " and ".join(
-            f"git -C {shlex.quote(str(root))} checkout HEAD -- "
-            f"{shlex.join(paths) if len(paths) <= _MOST_NAMED else 'FILE'}"
-            for root, paths in by_repository
-        )
         raise RatchetError(
             "dirty-judge",
             f"the judge differs from HEAD: {', '.join(dirty)}. A verdict must come from a committed judge: "
-            f"commit these files or put them back ({back}), then run again",
+            f"commit these files or put them back ({_putting_back(by_repository)}), then run again",
         )
+
+
+def _putting_back(by_repository: Sequence[tuple[Path, tuple[str, ...]]]) -> str:
+    """The commands that put these files back; `git -C` works from any folder."""
+    return " and ".join(
+        f"git -C {shlex.quote(str(root))} checkout HEAD -- {shlex.join(paths) if len(paths) <= _MOST_NAMED else 'FILE'}"
+        for root, paths in by_repository
+    )
 
 
 def refuse_cpu_title(champion: Attempt | None, source: Source) -> None:
@@ -75,6 +77,11 @@ def refuse_cpu_title(champion: Attempt | None, source: Source) -> None:
             f"nothing about a {champion.key.chip}: leave out --on cpu. `judge --on cpu` times kernel.py on the CPU and "
             "records nothing; --rebaseline makes kernel.py the champion if it passes",
         )
+
+
+def judge_put_back(contest: Contest) -> str:
+    """The commands that put back the judge files that differ from HEAD; "" if none differs."""
+    return _putting_back(_dirty_by_repository(contest.directory, contest.judge_files()))
 
 
 def dirty_judge_files(contest: Contest) -> tuple[str, ...]:

@@ -194,4 +194,4 @@ def on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
         return ()
     if champion is None or not is_champions:
         return ()
-    return champion_remedy(champion, evidence, preconditions.dirty_judge_files(contest))
+    return champion_remedy(champion, evidence, preconditions.judge_put_back(contest))

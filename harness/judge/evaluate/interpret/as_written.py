@@ -1,7 +1,8 @@
 """Compiles programs for the CPU with XLA's algebraic simplifier left out, and tests that nothing else rewrites them.
 
-The algebraic simplifier of XLA for CPUs rewrites floating-point arithmetic in ways that the TPU's compiler does not,
-such as (x + a) - b to x + (a - b), log(exp(x)) to x, and exp(a) exp(b) to exp(a + b). With this pass, a kernel that
+The algebraic simplifier of XLA for CPUs rewrites floating-point arithmetic, such as (x + a) - b to x + (a - b),
+log(exp(x)) to x, and exp(a) exp(b) to exp(a + b). In kernels, the TPU's compiler does not; for operations outside them,
+`simplified` has the rules of XLA for a TPU. With this pass, a kernel that
 overflows or rounds on a chip would be right on the CPU, and a kernel that rounds on purpose would be wrong on the CPU.
 A fused multiply-add, which rounds once instead of twice, has the same effect (`ROUND_TWICE` in sandbox/environment.py
 prevents it).

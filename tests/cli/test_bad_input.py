@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from loop_fixtures import PROJECT, committed_contest, git, ratchet
 
+from harness import contest as contests
 from harness.ledger import Ledger
+from harness.loop.preconditions import judge_put_back
 from harness.shell.main import main
 
 pytestmark = pytest.mark.long
@@ -117,9 +119,12 @@ def test_a_dirty_judge_is_named(contest: Path) -> None:
     done = ratchet(contest, "experiment: x")
     refused(done, "dirty-judge", 4, "prepare.py")
     (command,) = re.findall(r"\((git -C [^)]*)\)", done.stderr)
+    # `judge` names the same command if the champion fails under this prepare.py.
+    assert judge_put_back(contests.load(contest)) == command
     # It works from any folder, and for a file that is staged.
     subprocess.run(shlex.split(command), cwd="/", check=True)
     assert "easier" not in (contest / "prepare.py").read_text()
+    assert judge_put_back(contests.load(contest)) == ""
 
 
 def test_a_prepare_that_does_not_load(contest: Path) -> None:

@@ -60,6 +60,25 @@ def test_what_is_stated_of_other_packages_keeps_the_rules(name: str) -> None:
     assert weaknesses(next(problem.reduced())) == ()
 
 
+class Cooled(Silu):
+    """Y = X / B, where B is a temperature from 0.5 to 2."""
+
+    operation = "cooled"
+
+    def domain(self, name: str, values: Any) -> Any:
+        return 0.5 + 1.5 / (1 + np.exp(-np.clip(values, -80, 80))) if name == "b" else values
+
+    def formula(self, in_bfloat16: Any, x: Any, b: Any) -> Any:
+        return x / b
+
+
+def test_an_input_that_is_left_out_stays_in_its_domain() -> None:
+    problem = Cooled(rows=64, columns=128)
+    answer = problem.controls()["b left out"](problem.make_inputs("normal", 1), ROWS)
+    assert np.isfinite(answer).all()
+    assert weaknesses(problem) == ()
+
+
 def test_overflow_and_underflow_of_float32_are_in_the_tolerance() -> None:
     assert complaints(replace(SILU, rows=256)) == ()
     inputs = tuple(

@@ -554,8 +554,8 @@ def _run(text: str) -> Values:
         proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         devices = _jax.DeviceList(tuple(client.local_devices()[:1]))
         options = xla_client.CompileOptions()
-        # The whole module is constant, so constant folding would evaluate all of it. That is XLA's slowest way. The
-        # algebraic simplifier of CPUs rewrites arithmetic of floats, which the TPU's compiler does not.
+        # The whole module is constant, so constant folding would evaluate all of it. That is XLA's slowest way. XLA's
+        # algebraic simplifier for CPUs rewrites float arithmetic by other rules than XLA's for a TPU.
         options.executable_build_options.debug_options.xla_disable_hlo_passes = "constant_folding,algsimp"
         program = client.compile_and_load(_jax.mlir.hlo_to_stablehlo(proto), devices, options)
         result = program.execute_sharded([]).disassemble_into_single_device_arrays()

@@ -328,9 +328,10 @@ class Formula(Operator, textures.Textured):
         return deviations
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each halve a block along one axis of an input of numbers; rows must move as in `reference`.
+        """Probes that each multiply one block of values along an axis of a numeric input by 0.5.
 
-        None at the full shape, where every element is compared.
+        Output rows that surely change in `reference` must change, and rows that do not change there must not. No probes
+        at the full shape, where every element is compared.
         """
         if full:
             return ()

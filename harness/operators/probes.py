@@ -61,7 +61,8 @@ def probe(
 def parts_of_rows(rows: range, columns: range, count: int) -> Iterator[Part]:
     """Yields parts for these rows of an output, which has `count` rows side by side in each row of all outputs.
 
-    `columns` are the columns of the first of these rows. The rows at each place make one part.
+    `columns` are the columns of the first of these rows. Rows with the same index modulo `count` stand in the
+    same columns, and make one part.
     """
     step = count // gcd(count, rows.step)
     for first in range(min(len(rows), step)):

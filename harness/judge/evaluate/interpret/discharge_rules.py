@@ -63,7 +63,7 @@ def copies_of_any_size() -> Iterator[None]:
         is_sized = _is_sized(transforms)
         if not is_sized and not isinstance(value, _CopiedPart):
             return swap(x, transforms, value)
-        # Static indices select the whole target.
+        # If no index has a size known only at run time, the whole selected part is the target.
         target = _part(x, transforms, read) if is_sized else _all_of(read(x, transforms))
         source = value if isinstance(value, _CopiedPart) else _all_of(value)
         return source, swap(x, transforms[:-1] if is_sized else transforms, _written(target, source))[1]

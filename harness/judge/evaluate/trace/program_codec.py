@@ -113,7 +113,10 @@ class _Encoder(pickle.Pickler):
     """Writes a program in the form that `_Decoder` reads."""
 
     def persistent_id(self, obj: Any) -> Any:
-        """The text that replaces an object, such as the place of a primitive; None if the object itself is written."""
+        """The tuple written instead of an object: its kind and what restores it, such as the place of a primitive.
+
+        None if the object itself is written. Raises _ForeignPartError for a primitive that no module of JAX has.
+        """
         if isinstance(obj, core.Primitive):
             where = place(obj)
             if where is None:

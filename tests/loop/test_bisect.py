@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from evidence_examples import KEY, evidence
 from ledger_fixtures import commit_all, run_attempt
-from loop_fixtures import committed_contest, git, into_repository
+from loop_fixtures import committed_contest, copy_of, git, into_repository
+from refusals import refused
 from screen_examples import taken_apart
 
 from harness import contest as contests
@@ -27,7 +28,7 @@ RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
 COMMITS = 9
 
 
-def committed_steps(top: Path, guilty: int, old: str, new: str) -> Path:
+def committed_steps(top: Path, guilty: int = 4, old: str = "BK = 512", new: str = "BK = 128") -> Path:
     """A contest with a commit for each step; one of them changes more than a comment."""
     folder = top / "matmul"
     scaffold.scaffold(folder, "matmul", (("M", "512"), ("N", "512"), ("K", "512")))
@@ -45,8 +46,20 @@ def committed_steps(top: Path, guilty: int, old: str, new: str) -> Path:
     return folder
 
 
-def test_only_commits_that_change_the_candidate_are_steps(tmp_path: Path) -> None:
-    ledger = Ledger.open(committed_steps(tmp_path, 4, "BK = 512", "BK = 128"))
+def commit_line(folder: Path, line: str) -> None:
+    """Commits kernel.py with one more line."""
+    with (folder / "kernel.py").open("a", encoding="utf-8") as kernel:
+        kernel.write(f"{line}\n")
+    git(folder, "commit", "--quiet", "--all", "-m", line)
+
+
+@pytest.fixture
+def committed(tmp_path: Path) -> Path:
+    return copy_of(committed_steps, tmp_path / "top")
+
+
+def test_only_commits_that_change_the_candidate_are_steps(committed: Path) -> None:
+    ledger = Ledger.open(committed)
     steps = bisect.commits(ledger, "HEAD~18", "HEAD")
     assert [step.title for step in steps] == ["base", *(f"step {step}" for step in range(1, COMMITS + 1))]
     with pytest.raises(UsageError, match="ancestor"):
@@ -55,48 +68,40 @@ def test_only_commits_that_change_the_candidate_are_steps(tmp_path: Path) -> Non
         bisect.commits(ledger, "v9", "HEAD")
 
 
-def test_commits_that_do_not_contain_the_first_are_no_steps(tmp_path: Path) -> None:
-    folder = committed_steps(tmp_path, 4, "BK = 512", "BK = 128")
-    git(tmp_path, "switch", "--quiet", "--create", "side", "main~18")
+def test_commits_that_do_not_contain_the_first_are_no_steps(committed: Path) -> None:
+    git(committed, "switch", "--quiet", "--create", "side", "main~18")
     for step in range(2):
-        (folder / "kernel.py").write_text(f"{(folder / 'kernel.py').read_text(encoding='utf-8')}# side {step}\n")
-        git(tmp_path, "commit", "--quiet", "--all", "-m", f"side {step}")
-    git(tmp_path, "switch", "--quiet", "main")
-    git(tmp_path, "merge", "--quiet", "-m", "merge", "-X", "theirs", "side")
-    (folder / "kernel.py").write_text(f"{(folder / 'kernel.py').read_text(encoding='utf-8')}# last\n")
-    git(tmp_path, "commit", "--quiet", "--all", "-m", "last")
-    ledger = Ledger.open(folder)
-    for first, title in (("side", "side 1"), ("side~1", "side 0")):
-        assert [step.title for step in bisect.commits(ledger, first, "main")] == [title, "merge", "last"]
+        commit_line(committed, f"# side {step}")
+    git(committed, "switch", "--quiet", "main")
+    git(committed, "merge", "--quiet", "-m", "merge", "-X", "theirs", "side")
+    commit_line(committed, "# last")
+    ledger = Ledger.open(committed)
+    for first, title in (("side", "# side 1"), ("side~1", "# side 0")):
+        assert [step.title for step in bisect.commits(ledger, first, "main")] == [title, "merge", "# last"]
 
 
-def test_an_end_without_a_kernel_of_the_contest_is_refused_and_the_nearest_with_one_is_named(tmp_path: Path) -> None:
-    committed_steps(tmp_path, 4, "BK = 512", "BK = 128")
-    git(tmp_path, "mv", "matmul", "moved")
-    git(tmp_path, "commit", "--quiet", "-m", "move the contest")
-    moved = git(tmp_path, "rev-parse", "HEAD").strip()[:10]
-    (tmp_path / "moved" / "kernel.py").unlink()
-    git(tmp_path, "commit", "--quiet", "--all", "-m", "lose it")
-    ledger = Ledger.open(tmp_path / "moved")
+def test_an_end_without_a_kernel_of_the_contest_is_refused_and_the_nearest_with_one_is_named(committed: Path) -> None:
+    top = committed.parent
+    git(top, "mv", "matmul", "moved")
+    git(top, "commit", "--quiet", "-m", "move the contest")
+    moved = git(top, "rev-parse", "HEAD").strip()[:10]
+    (top / "moved" / "kernel.py").unlink()
+    git(top, "commit", "--quiet", "--all", "-m", "lose it")
+    ledger = Ledger.open(top / "moved")
     for first, last, option in (("HEAD~5", "HEAD~1", "--from"), ("HEAD~1", "HEAD", "--to")):
-        with pytest.raises(
-            RatchetError, match=rf"{option} to have moved/kernel\.py, got HEAD.* one is {moved}$"
-        ) as refused:
+        with refused("nothing-to-find", rf"{option} to have moved/kernel\.py, got HEAD.* one is {moved}$"):
             bisect.commits(ledger, first, last)
-        assert refused.value.kind == "nothing-to-find"
 
 
-def test_a_commit_between_whose_text_no_attempt_could_record_is_no_step(tmp_path: Path) -> None:
-    folder = committed_steps(tmp_path, 4, "BK = 512", "BK = 128")
-    text = (folder / "kernel.py").read_text(encoding="utf-8")
-    for words in ("\n# ---- beside kernel.py: other.py ----\n", "# last\n"):
-        (folder / "kernel.py").write_text(f"{text}{words}", encoding="utf-8")
-        git(tmp_path, "commit", "--quiet", "--all", "-m", words.strip())
-    ledger = Ledger.open(folder)
+def test_a_commit_between_whose_text_no_attempt_could_record_is_no_step(committed: Path) -> None:
+    text = (committed / "kernel.py").read_text(encoding="utf-8")
+    commit_line(committed, "# ---- beside kernel.py: other.py ----")
+    (committed / "kernel.py").write_text(text, encoding="utf-8")
+    commit_line(committed, "# last")
+    ledger = Ledger.open(committed)
     assert [step.title for step in bisect.commits(ledger, "HEAD~3", "HEAD")] == ["step 9", "# last"]
-    with pytest.raises(
-        RatchetError, match=r"--to to have matmul/kernel\.py, got HEAD~1, which has none that can be judged"
-    ):
+    expected = r"--to to have matmul/kernel\.py, got HEAD~1, which has none that can be judged"
+    with pytest.raises(RatchetError, match=expected):
         bisect.commits(ledger, "HEAD~3", "HEAD~1")
 
 
@@ -116,20 +121,6 @@ def test_a_number_of_many_digits_is_no_attempt(capsys: pytest.CaptureFixture[str
     assert "[unknown-commit]" in capsys.readouterr().err
 
 
-def test_an_attempt_and_a_commit_are_no_two_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = recorded(tmp_path)
-    assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "HEAD"]) == 2
-    assert "which is not a commit here; name two attempts, or two commits [unknown-commit]" in capsys.readouterr().err
-
-
-def test_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two commands that judge the same texts in the same folders would see each other's failures."""
-    folder = recorded(tmp_path)
-    with locking.hold(folder / "profile_data" / "bench.lock", "bisect"):
-        assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "3"]) != 0
-    assert "[busy]" in capsys.readouterr().err
-
-
 def recorded(top: Path, problem_key: Key | None = None) -> Path:
     """A contest with three attempts under the present key (or that one); the third took longer than the second."""
     folder = committed_contest(top / "mine")
@@ -142,10 +133,26 @@ def recorded(top: Path, problem_key: Key | None = None) -> Path:
     return folder
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return copy_of(recorded, tmp_path / "top")
+
+
+def test_an_attempt_and_a_commit_are_no_two_ends(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "HEAD"]) == 2
+    assert "which is not a commit here; name two attempts, or two commits [unknown-commit]" in capsys.readouterr().err
+
+
+def test_one_at_a_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two commands that judge the same texts in the same folders would see each other's failures."""
+    with locking.hold(folder / "profile_data" / "bench.lock", "bisect"):
+        assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "3"]) != 0
+    assert "[busy]" in capsys.readouterr().err
+
+
 def test_what_attempts_recorded_under_the_present_key_is_not_judged_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = recorded(tmp_path)
     assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "3", "--json"]) == 0
     printed = capsys.readouterr()
     document = json.loads(printed.out)
@@ -158,9 +165,8 @@ def test_what_attempts_recorded_under_the_present_key_is_not_judged_again(
     assert "(attempt 2)" in capsys.readouterr().err
 
 
-def test_what_was_taken_back_since_is_not_what_is_worse_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_taken_back_since_is_not_what_is_worse_now(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Attempts 1 and 3 are slow; attempt 2 is fast, and its text stood again between them.
-    folder = recorded(tmp_path)
     ledger = Ledger.open(folder)
     for number, name in ((2, "good"), (1, "slow"), (2, "again"), (3, "slow again")):
         ledger.place.kernel_path.write_bytes(history.candidate(ledger.place, number).text)
@@ -171,8 +177,7 @@ def test_what_was_taken_back_since_is_not_what_is_worse_now(tmp_path: Path, caps
     assert document["suspects"] == [document["judged"][1]["name"]]
 
 
-def test_what_another_branch_accepted_is_no_step_of_this_one(tmp_path: Path) -> None:
-    folder = recorded(tmp_path)
+def test_what_another_branch_accepted_is_no_step_of_this_one(folder: Path) -> None:
     git(folder, "switch", "--quiet", "--create", "other", "HEAD~1")
     ledger = Ledger.open(folder)
     ledger.place.kernel_path.write_text(f"{ledger.place.kernel_path.read_text()}# other\n")
@@ -195,23 +200,18 @@ def test_records_of_another_key_or_without_the_figure_answer_nothing(tmp_path: P
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        (("bisect", "--from", "1", "--to", "2"), "nothing-to-find", "attempt 2 is no worse than attempt 1"),
-        (("bisect", "--from", "1", "--to", "99"), "unknown-attempt", "1 to 3, got 99"),
-        (("bisect", "--from", "HEAD~1", "--to", "HEAD"), "nothing-to-find", "two kernels or more from --from to --to"),
-        (
-            ("ablate", "999"),
-            "unknown-attempt",
-            "1 to 3, got 999: there is no attempt 999; ./ratchet.sh -C {folder} results",
-        ),
-        (("ablate", "1"), "not-accepted", "./ratchet.sh -C {folder} results"),
+        ("bisect --from 1 --to 2", "nothing-to-find", "attempt 2 is no worse than attempt 1"),
+        ("bisect --from 1 --to 99", "unknown-attempt", "1 to 3, got 99"),
+        ("bisect --from HEAD~1 --to HEAD", "nothing-to-find", "two kernels or more from --from to --to"),
+        ("ablate 999", "unknown-attempt", "1 to 3, got 999: there is no attempt 999; ./ratchet.sh -C {folder} results"),
+        ("ablate 1", "not-accepted", "./ratchet.sh -C {folder} results"),
     ],
 )
 def test_refusals_say_what_was_expected_and_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], kind: str, message: str
+    folder: Path, capsys: pytest.CaptureFixture[str], words: str, kind: str, message: str
 ) -> None:
-    folder = recorded(tmp_path)
     git(folder, "commit", "--quiet", "--allow-empty", "-m", "nothing")
-    assert main([words[0], "-C", str(folder), *words[1:]]) == 4
+    assert main(["-C", str(folder), *words.split()]) == 4
     refusal = capsys.readouterr().err
     assert f"[{kind}]" in refusal
     assert "expected" in refusal
@@ -228,7 +228,7 @@ def bisected(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> d
 @pytest.mark.parametrize("guilty", [1, 6, 9])
 def test_a_slower_commit_is_found(guilty: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # 2.1 % more simulated time.
-    document = bisected(committed_steps(tmp_path, guilty, "BK = 512", "BK = 128"), capsys)
+    document = bisected(committed_steps(tmp_path, guilty), capsys)
     (suspect,) = document["suspects"]
     (named,) = [kernel for kernel in document["judged"] if kernel["name"] == suspect]
     assert named["title"] == f"step {guilty}"
@@ -240,8 +240,8 @@ def test_a_slower_commit_is_found(guilty: int, tmp_path: Path, capsys: pytest.Ca
 def test_a_wrong_commit_is_found_among_some_that_do_not_compile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = "preferred_element_type=jnp.float32) * 1.01"
-    folder = committed_steps(tmp_path, 5, "preferred_element_type=jnp.float32)", wrong)
+    right = "preferred_element_type=jnp.float32)"
+    folder = committed_steps(tmp_path, 5, right, f"{right} * 1.01")
     document = bisected(folder, capsys, "--metric", "correctness")
     (suspect,) = document["suspects"]
     assert next(kernel["title"] for kernel in document["judged"] if kernel["name"] == suspect) == "step 5"
@@ -252,15 +252,14 @@ def test_a_wrong_commit_is_found_among_some_that_do_not_compile(
 def test_what_cannot_be_judged_is_passed_over_and_no_worse_is_said_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = committed_steps(tmp_path, 6, "BK = 512", "BK = 512")
+    folder = committed_steps(tmp_path, new="BK = 512")
     assert main(["bisect", "-C", str(folder), "--from", "HEAD~18", "--to", "HEAD", "--quiet"]) == 4
     assert "is no worse than" in capsys.readouterr().err
     # The commit in the middle does not even trace.
     text = (folder / "kernel.py").read_text(encoding="utf-8")
-    (folder / "kernel.py").write_text(text + "1 / 0\n", encoding="utf-8")
-    git(folder, "commit", "--quiet", "--all", "-m", "broken")
-    (folder / "kernel.py").write_text(text.replace("BK = 512", "BK = 128") + "# last\n", encoding="utf-8")
-    git(folder, "commit", "--quiet", "--all", "-m", "last")
+    commit_line(folder, "1 / 0")
+    (folder / "kernel.py").write_text(text.replace("BK = 512", "BK = 128"), encoding="utf-8")
+    commit_line(folder, "# last")
     assert main(["bisect", "-C", str(folder), "--from", "HEAD~2", "--to", "HEAD", "--json", "--quiet"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["suspects"]) == 2

@@ -12,7 +12,7 @@ import pytest
 import verb_examples
 from git import Repo
 from ledger_fixtures import commit_all
-from loop_fixtures import git, into_repository
+from loop_fixtures import copy_of, git, into_repository
 from narrowing import present
 from pages import details
 
@@ -34,15 +34,18 @@ RMSNORM = PROJECT / "examples" / "rmsnorm"
 SMALL = (("M", "512"), ("N", "512"), ("K", "512"))
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def two_contests(top: Path) -> Path:
     """Two contests on `main`; the change is to be committed on a branch of its own."""
-    top = tmp_path / "repository"
     scaffold.scaffold(top / "kernels" / "matmul", "matmul", SMALL)
     scaffold.scaffold(top / "kernels" / "norm", "rmsnorm", (("ROWS", "256"), ("COLUMNS", "256")))
     into_repository(top, "base")
     git(top, "switch", "--quiet", "--create", "change")
     return top
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return copy_of(two_contests, tmp_path / "repository")
 
 
 def edit(folder: Path, name: str, old: str, new: str) -> None:
@@ -120,7 +123,7 @@ def test_links_and_submodules_are_not_taken_for_removed_contests(repository: Pat
     assert changed["kernels/norm"].startswith("inconclusive: kernels/norm/kernel.py is a symbolic link")
     assert changed["kernels/matmul"].startswith("inconclusive: kernels/matmul is a symbolic link")
     (kernels / "matmul").unlink()
-    commit = subprocess.check_output(["git", "-C", repository, "rev-parse", "HEAD"], text=True).strip()
+    commit = git(repository, "rev-parse", "HEAD").strip()
     git(repository, "rm", "--quiet", "--cached", "kernels/matmul")
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},kernels/matmul")
     git(repository, "commit", "--quiet", "-m", "a submodule")

@@ -1,11 +1,12 @@
 """Files that may not change during an attempt are put back, a person's own changes are left; both are named."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from ledger_fixtures import commit_all
-from loop_fixtures import committed_contest, git
+from loop_fixtures import committed_contest, copy_of, git
 from narrowing import present
 from planted import naive
 from refusals import refused
@@ -28,13 +29,17 @@ pytestmark = pytest.mark.long
 LOG = "refs/ratchet/root/log"
 
 
-@pytest.fixture
-def contest(tmp_path: Path) -> Path:
-    folder = committed_contest(tmp_path / "contest")
+def with_an_attempt(folder: Path) -> Path:
+    committed_contest(folder)
     (folder / "experiments").mkdir()
     (folder / "experiments" / "0001-baseline.json").write_text("{}\n")
     git(folder, "update-ref", LOG, "HEAD")
     return folder
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> Path:
+    return copy_of(with_an_attempt, tmp_path / "contest")
 
 
 def watched(folder: Path) -> Watch:
@@ -105,23 +110,21 @@ def test_what_makes_git_run_programs_is_put_back_before_git_is_asked(contest: Pa
     assert len(changes.undone) == 2
 
 
-@pytest.mark.parametrize("command", [("update-ref", LOG, "HEAD^{tree}"), ("update-ref", "-d", LOG)])
-def test_the_log_is_moved_back(contest: Path, command: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("git", "update-ref", LOG, "HEAD^{tree}"), "named no commit"),
+        (("git", "update-ref", "-d", LOG), "was moved from"),
+        (("sh", "-c", f"echo junk > .git/{LOG}"), "named no commit"),
+    ],
+)
+def test_the_log_is_moved_back(contest: Path, command: tuple[str, ...], words: str) -> None:
     tip = git(contest, "rev-parse", LOG)
     before = watched(contest)
-    git(contest, *command)
+    subprocess.run(command, cwd=contest, check=True)
     changes = put_right(contest, before, were_confined=True)
     assert git(contest, "rev-parse", LOG) == tip
-    assert LOG in changes.undone[0]
-
-
-def test_a_log_that_was_overwritten_with_junk_is_what_it_was(contest: Path) -> None:
-    tip = git(contest, "rev-parse", LOG)
-    before = watched(contest)
-    (contest / ".git" / LOG).write_text("junk")
-    changes = put_right(contest, before, were_confined=True)
-    assert git(contest, "rev-parse", LOG) == tip
-    assert "named no commit" in changes.undone[0]
+    assert f"{LOG} {words}" in changes.undone[0]
 
 
 def test_a_log_that_was_not_there_is_taken_away_again(contest: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import PROJECT, committed_contest, copied, git, ratchet
+from loop_fixtures import PROJECT, committed_contest, copy_of, git, ratchet
 from rich.cells import cell_len
 
 from harness.errors import UsageError
@@ -94,28 +94,13 @@ def swept(*times: float | None, **changes: Any) -> SweepResult:
 
 def test_the_grid_is_a_table_and_a_heat_map_that_needs_no_colour() -> None:
     lines = screen(sweep_blocks(swept(4e-6, 2e-6, 1e-6, None)), 100).splitlines()
-    assert lines[0].startswith("4 settings screened [simulated v5e], 1 without a latency, 12.0 s in all.")
     rows = [line.split() for line in lines if "us" in line.split()]
     assert [row[:3] for row in rows] == [["1024", "256", "1.000"], ["128", "512", "2.000"], ["128", "256", "4.000"]]
-    assert "vmem-exceeded: too large by 3 MB" in "\n".join(lines)
     start = lines.index("BQ        256     512  BKV")
-    assert lines[start + 1 : start + 4] == [
-        " 128  · 4.00x ▒ 2.00x",
-        "1024  █ 1.00x       x",
-        "time over the least: █ least to · most, x no latency",
-    ]
-    assert lines[-1] == "judged as attempt 3: BQ=1024 BKV=256"
+    assert lines[start + 1 : start + 3] == [" 128  · 4.00x ▒ 2.00x", "1024  █ 1.00x       x"]
     coloured = screen(sweep_blocks(swept(4e-6, 2e-6, 1e-6, None)), 100, colour=True)
     assert "\x1b[32m" in coloured
     assert "\x1b[31m" in coloured
-
-
-def test_times_are_told_against_the_champion() -> None:
-    result = swept(4e-6, 2e-6, 1e-6, None)
-    sweep = replace(result.sweep, champion=2, champion_seconds=2e-6)
-    lines = screen(sweep_blocks(replace(result, sweep=sweep)), 100).splitlines()
-    shares = [line.split()[line.split().index("us") + 1] for line in lines if "us" in line.split()]
-    assert shares == ["-50.0%", "0.0%", "0.0%", "+100.0%"]
 
 
 @pytest.mark.parametrize(
@@ -227,11 +212,9 @@ def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) ->
     assert "judged" in again.stdout
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def judged_forgetful(folder: Path) -> Path:
     """A contest whose kernel can leave the exponential and the rescaling out: it is faster then, and wrong."""
-    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    folder = committed_contest(tmp_path_factory.mktemp("forgetful") / "contest", 1024)
+    committed_contest(folder, 1024)
     kernel = folder / "kernel.py"
     text = kernel.read_text().replace("BQ = 128", "BQ = 128\nRESCALE = 1").replace("BKV = 256", "BKV = 128")
     text = text.replace(
@@ -244,8 +227,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def forgetful(template: Path, tmp_path: Path) -> Path:
-    return copied(template, tmp_path / "contest")
+def forgetful(tmp_path: Path) -> Path:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    return copy_of(judged_forgetful, tmp_path / "contest")
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from ledger_fixtures import run_attempt
-from loop_fixtures import committed_contest, copied, git
+from loop_fixtures import committed_contest, copy_of, git
 from refusals import refused
 
 from harness import contest as contests
@@ -15,10 +15,9 @@ from harness.records import Policy
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_wins(top: Path) -> Path:
     """Baseline 1, wins 2 and 3 of a real contest."""
-    ledger = Ledger.open(committed_contest(tmp_path_factory.mktemp("undo") / "mine"))
+    ledger = Ledger.open(committed_contest(top / "mine"))
     for block in (128, 256, 512):
         text = ledger.place.kernel_path.read_text()
         ledger.place.kernel_path.write_text(f"{text}# {block}\n")
@@ -27,8 +26,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ledger(template: Path, tmp_path: Path) -> Ledger:
-    return Ledger.open(copied(template, tmp_path / "mine"))
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.open(copy_of(two_wins, tmp_path / "top"))
 
 
 def refusal(ledger: Ledger) -> str:

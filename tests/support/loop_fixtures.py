@@ -4,8 +4,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import forked_commands
 from ledger_fixtures import git as git
@@ -37,6 +39,18 @@ def norm_contest(folder: Path) -> Path:
 def copied(folder: Path, to: Path) -> Path:
     """A copy of a repository in the folder `to`, which one test may change."""
     return Path(shutil.copytree(folder, to, symlinks=True))
+
+
+def copy_of(make: Callable[[Path], Path], to: Path) -> Path:
+    """The contest that `make` makes in an empty folder, in a copy of that folder at `to`; made once in a process."""
+    folder, contest = _made(make)
+    return copied(Path(folder.name), to) / contest
+
+
+@cache
+def _made(make: Callable[[Path], Path]) -> tuple[TemporaryDirectory[str], Path]:
+    folder = TemporaryDirectory(prefix="made-")
+    return folder, make(Path(folder.name)).relative_to(folder.name)
 
 
 def ratchet(

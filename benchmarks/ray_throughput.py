@@ -20,8 +20,8 @@ from tabulate import tabulate
 from harness import contest as contests
 from harness.contest import Contest
 from harness.loop import ray_cluster, scaffold, screening
+from harness.loop.bench import Bench
 from harness.loop.screening import Places
-from harness.records import Policy
 
 _AT_A_TIME = 2
 # Makes Ray listen on the loopback alone on every system, although the name mentions two others.
@@ -80,12 +80,10 @@ def _seconds(contest: Contest, count: int, places: Places) -> tuple[float, float
     answers: list[float] = []
     began = time.monotonic()
     screening.screen(
-        contest,
+        Bench(contest=contest, on="simulated"),
         lambda: left.pop() if left else None,
         lambda kernel, evidence: answers.append(time.monotonic()),
-        Policy(),
-        on="simulated",
-        places=places,
+        places,
     )
     return (answers[-1] - began) / count, (answers[-1] - answers[0]) / (count - 1)
 

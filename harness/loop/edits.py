@@ -1,7 +1,7 @@
 """Simulates the one-constant edits that a diagnosis advises, before anybody spends an attempt on them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -12,8 +12,9 @@ from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge.verdict.roofline import finished_run, latency_seconds
 from harness.loop import installed, screening
+from harness.loop.bench import Bench
 from harness.loop.settings import value_of
-from harness.records import Edit, Evidence, Key, Policy
+from harness.records import Edit, Evidence, Key
 
 # Compiling and simulating an edit takes some seconds of one core.
 _MOST_EDITS = 8
@@ -43,20 +44,14 @@ def _kept_path(contest: Contest) -> Path:
     return contest.directory / "profile_data" / "edits" / "simulated.json"
 
 
-def simulate(
-    contest: Contest,
-    candidate: Candidate,
-    base: Evidence,
-    edits: Sequence[Edit],
-    policy: Policy,
-    progress: Callable[[str, str, float], None],
-) -> tuple[SimulatedEdits, ...]:
+def simulate(bench: Bench, candidate: Candidate, base: Evidence, edits: Sequence[Edit]) -> tuple[SimulatedEdits, ...]:
     """The simulated results of changing one constant so that one of `edits` may be made; times relative to `base`.
 
     The fastest comes first; () if `base` was not simulated. A constant of `candidate` is tried if its value is the
     size of an edit's block; the traced program then shows which blocks the constant changes. Correctness is not
     checked, and nothing is recorded. The results are kept for `kept_edits`.
     """
+    contest = bench.contest
     if installed.is_unchanged(base) and (kept := kept_edits(contest, candidate, edits)) is not None:
         return kept
     run = finished_run(base)
@@ -77,21 +72,16 @@ def simulate(
         made = made or tuple(
             edit for edit in edits if seconds is None and (edit.size, edit.new) == (int(old), int(new))
         )
-        progress(f"{name}={new}", kind or "done", sum(stage.seconds for stage in evidence.stages))
+        bench.progress(f"{name}={new}", kind or "done", sum(stage.seconds for stage in evidence.stages))
         simulated.append(
             SimulatedEdits(
                 constant=name, old=old, new=new, edits=made, time_ratio=ratio, why=f"{kind}: {message}" if kind else ""
             )
         )
 
+    places = screening.local(min(len(waiting), screening.cores_to_use()) or 1)
     screening.screen(
-        contest,
-        lambda: waiting.pop(0) if waiting else None,
-        tell,
-        policy,
-        on="simulated",
-        places=screening.local(min(len(waiting), screening.cores_to_use()) or 1),
-        work="edits",
+        replace(bench, on="simulated"), lambda: waiting.pop(0) if waiting else None, tell, places, work="edits"
     )
     simulated.sort(key=lambda edit: (edit.time_ratio is None, edit.time_ratio or 0.0, edit.words))
     new = _KeptEdits(

@@ -26,7 +26,7 @@ import msgspec
 from harness import contest as contests
 from harness import reading_limits
 from harness.candidate import Candidate
-from harness.contest import PACKAGE, Contest
+from harness.contest import PACKAGE
 from harness.errors import RatchetError
 from harness.judge.key import key_difference
 from harness.loop.bench import Bench
@@ -113,17 +113,16 @@ Ask = Callable[[], Candidate | None]
 Tell = Callable[[Candidate, Evidence], None]
 
 
-def screen(
-    contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places, work: str = "sweep"
-) -> None:
+def screen(bench: Bench, ask: Ask, tell: Tell, places: Places, work: str = "sweep") -> None:
     """Screens the kernels from `ask` until it returns None, one at a time in each place; `tell` gets each result once.
 
-    `ask` and `tell` are never called concurrently. Files go to `profile_data/<work>/<number>` of the contest. A kernel
-    whose place was lost is screened again, and fails as `killed` if its places are lost too often. A place that cannot
-    work (another judge or compiler, a full disk) is given up. Raises the RatchetError of the last place if all places
-    are given up, and all exceptions of `ask` and `tell`. After any exception, including Ctrl-C, no process is left.
+    Each place judges with the policy and source of `bench`, unchecked except on a CPU. `ask` and `tell` are never
+    called concurrently. Files go to `profile_data/<work>/<number>` of the contest. A kernel whose place was lost is
+    screened again, and fails as `killed` if its places are lost too often. A place that cannot work (another judge or
+    compiler, a full disk) is given up. Raises the RatchetError of the last place if all places are given up, and all
+    exceptions of `ask` and `tell`. After any exception, including Ctrl-C, no process is left.
     """
-    queue = _Queue(contest, ask, tell, policy, on=on, places=places, work=work)
+    queue = _Queue(bench, ask, tell, places, work)
     with ThreadPoolExecutor(max_workers=places.count) as pool:
         futures = [pool.submit(queue.serve) for _ in range(places.count)]
         try:
@@ -137,12 +136,11 @@ def screen(
 class _Queue:
     """The candidates that are being screened or await another try, and new ones; `serve` screens them in one place."""
 
-    def __init__(
-        self, contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places, work: str
-    ):
-        self._contest, self._policy, self._on, self._work = contest, policy, on, work
+    def __init__(self, bench: Bench, ask: Ask, tell: Tell, places: Places, work: str) -> None:
+        self._bench, self._contest, self._work = bench, bench.contest, work
         self._ask, self._tell, self._places = ask, tell, places
-        self._prepare, self._key = (contest.directory / "prepare.py").read_bytes(), contest.key("simulated")
+        self._prepare = (self._contest.directory / "prepare.py").read_bytes()
+        self._key = self._contest.key("simulated")
         self._change = threading.Condition()
         self._open: list[Place] = []
         self._begun = 0
@@ -236,9 +234,9 @@ class _Queue:
             prepare=self._prepare,
             chip=self._contest.chip.name,
             candidate=candidate,
-            on=self._on,
-            checked=self._on == "cpu",
-            policy=self._policy,
+            on=self._bench.on,
+            checked=self._bench.on == "cpu",
+            policy=self._bench.policy,
             work=f"{self._work}/{next(self._numbers):03d}",
             key=self._key,
         )

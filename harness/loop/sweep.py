@@ -72,12 +72,8 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         original = contest.candidate()
         # This comes before all screening, so that an unknown name costs nothing.
         set_constants(original, tuple((name, values[0]) for name, values in wanted.parameters), contest.directory)
-        if sentence := on_another_text(ledger, original):
-            say(sentence)
-        if ledger.champion() is None:
-            say(NO_CHAMPION)
-        if ledger.champion() is not None and (sentence := on_hypothesis(hypothesis)):
-            say(sentence)
+        first_remark = NO_CHAMPION if ledger.champion() is None else on_hypothesis(hypothesis)
+        say_all(filter(None, (on_another_text(ledger, original), first_remark)), say)
         search = wanted.begin()
         watch = guard.begin(ledger, contest)
         result: tuple[ScreenedSetting, ...] | RatchetError
@@ -220,8 +216,7 @@ def _least_gain(bench: Bench, ledger: Ledger, champion: Row | None, looked_at: i
 def _screened(
     bench: Bench, original: Candidate, search: Search, places: Places, champion: _Champion
 ) -> tuple[ScreenedSetting, ...]:
-    contest, progress, source = bench.contest, bench.progress, bench.screening_source
-    on = "simulated" if source == "simulated" else bench.on
+    is_simulated = bench.screening_source == "simulated"
     # Settings in the order of asking; different settings give different candidates.
     asked: dict[Candidate, tuple[Setting, ...]] = {}
     results: dict[Candidate, ScreenedSetting] = {}
@@ -243,15 +238,15 @@ def _screened(
         else:
             search.tell(settings, result.seconds)
         state = search_progress.after(roofline.latency_seconds(evidence), screening.why_no_latency(evidence)[0])
-        progress(words(settings), state, sum(stage.seconds for stage in evidence.stages))
+        bench.progress(words(settings), state, sum(stage.seconds for stage in evidence.stages))
 
     began = time.monotonic()
-    progress("screening", "start", 0.0)
+    bench.progress("screening", "start", 0.0)
     # A device times one setting at a time.
-    at = places if source == "simulated" else screening.local(1)
-    screening.screen(contest, ask, tell, bench.policy, on=on, places=at)
-    progress("screening", "done", time.monotonic() - began)
-    expected.keep_screening(contest, time.monotonic() - began, len(asked), at.count)
+    at = places if is_simulated else screening.local(1)
+    screening.screen(replace(bench, on="simulated") if is_simulated else bench, ask, tell, at)
+    bench.progress("screening", "done", time.monotonic() - began)
+    expected.keep_screening(bench.contest, time.monotonic() - began, len(asked), at.count)
     return tuple(results[candidate] for candidate in asked)
 
 

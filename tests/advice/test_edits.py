@@ -15,7 +15,7 @@ from harness.advice.report import report
 from harness.candidate import Candidate
 from harness.loop import edits
 from harness.loop.bench import Bench
-from harness.records import Edit, Policy
+from harness.records import Edit
 from harness.render.hints import gain_text
 
 TEMPLATE = saved("naive-128x256-v5e")
@@ -92,7 +92,7 @@ def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) ->
     kernel = Candidate(text=contest.candidate().text.replace(b"BKV = 256", b"BKV = 128") + b"\nOTHER = 128\n")
     base = Bench(contest=contest, checked=False).judge(kernel, "judge")
     asked = (QUERIES, replace(KEYS, size=128, new=512))
-    simulated = edits.simulate(contest, kernel, base, asked, Policy(), lambda stage, state, seconds: None)
+    simulated = edits.simulate(Bench(contest=contest), kernel, base, asked)
     made = {edit.constant: (edit.edits, edit.time_ratio or 0.0) for edit in simulated}
     assert made["BQ"][0] == (asked[0],)
     assert made["BKV"][0] == (asked[1],)
@@ -109,7 +109,7 @@ def test_what_was_simulated_is_kept_for_the_same_kernel_and_edits(tmp_path: Path
     # No constant has these sizes, so that nothing is compiled.
     asked = (replace(QUERIES, size=100), replace(KEYS, size=200))
     assert edits.kept_edits(contest, kernel) is None
-    assert edits.simulate(contest, kernel, TEMPLATE, asked[:1], Policy(), lambda stage, state, seconds: None) == ()
+    assert edits.simulate(Bench(contest=contest), kernel, TEMPLATE, asked[:1]) == ()
     assert edits.kept_edits(contest, kernel) == edits.kept_edits(contest, kernel, asked[:1]) == ()
     assert edits.kept_edits(contest, kernel, asked) is None
     assert edits.kept_edits(contest, Candidate(text=kernel.text + b"\n"), asked[:1]) is None

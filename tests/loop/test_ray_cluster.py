@@ -23,8 +23,9 @@ from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge.verdict.roofline import latency_seconds
 from harness.loop import ray_cluster, screening
+from harness.loop.bench import Bench
 from harness.loop.screening import Places
-from harness.records import Evidence, Policy
+from harness.records import Evidence
 from harness.shell.main import main
 
 SHAPES = [{"name": "tiny", "heads": 1, "kv_heads": 1, "sequence": 512, "head_dim": 128, "causal": True}]
@@ -51,12 +52,10 @@ def kernels(contest: Contest) -> list[Candidate]:
 def screened(contest: Contest, texts: list[Candidate], places: Places) -> list[tuple[Candidate, Evidence]]:
     left, results = list(reversed(texts)), []
     screening.screen(
-        contest,
+        Bench(contest=contest, on="simulated"),
         lambda: left.pop() if left else None,
         lambda kernel, evidence: results.append((kernel, evidence)),
-        Policy(),
-        on="simulated",
-        places=places,
+        places,
     )
     return results
 

@@ -22,6 +22,7 @@ from harness import contest as contests
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.loop import screening
+from harness.loop.bench import Bench
 from harness.loop.screening import Answer, Place, Places, Process, Request
 from harness.records import Evidence, Policy
 from harness.sandbox.environment import environment
@@ -69,14 +70,8 @@ def screened(contest: Contest, scripts: list[Callable[[bytes], Answer | None]], 
         results.append((kernel.text, evidence.failure.kind if evidence.failure else ""))
 
     try:
-        screening.screen(
-            contest,
-            lambda: left.pop() if left else None,
-            tell,
-            Policy(),
-            on="simulated",
-            places=Places(count=len(scripts), open=open_),
-        )
+        places_to_open = Places(count=len(scripts), open=open_)
+        screening.screen(Bench(contest=contest), lambda: left.pop() if left else None, tell, places_to_open)
     finally:
         assert all(place.is_closed for place in places)
     return results
@@ -162,7 +157,7 @@ def test_places_are_ended_together(contest: Contest) -> None:
     begun = threading.Barrier(3, timeout=60)
     places = Places(count=3, open=lambda: Slow(contest, works))
     with pytest.raises(KeyboardInterrupt):
-        screening.screen(contest, lambda: contest.candidate(), tell, Policy(), on="simulated", places=places)
+        screening.screen(Bench(contest=contest), contest.candidate, tell, places)
     assert not ending.broken
 
 
@@ -279,12 +274,10 @@ def test_processes_of_this_machine_survive_kills(contest: Contest, tmp_path: Pat
     killer = threading.Thread(target=kill)
     killer.start()
     screening.screen(
-        contest,
+        Bench(contest=contest, on="simulated"),
         lambda: left.pop() if left else None,
         lambda kernel, evidence: screened_texts.append((kernel, evidence)),
-        Policy(),
-        on="simulated",
-        places=Places(count=2, open=open_),
+        Places(count=2, open=open_),
     )
     is_over.set()
     killer.join()

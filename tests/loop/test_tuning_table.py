@@ -474,8 +474,8 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     grid = search_space.space(["BQ=128,256"])
     made: list[str] = []
 
-    def row_made(kernel: Any, shape: Any, contest: Any, how: Any, progress: Any, search: str, others: Any) -> Row:
-        parameters = contest.problem.statement().parameters
+    def row_made(kernel: Any, shape: Any, bench: Any, how: Any, search: str, others: Any) -> Row:
+        parameters = bench.contest.problem.statement().parameters
         made.append(shape.name)
         names = {"kernel": kernel.name, "chip": "v5e", "shape": shape.name, "kernel_digest": kernel.digest}
         settings, fallback = (("BQ", "256"),), kernel.fallback(parameters)

@@ -22,7 +22,7 @@ from harness.judge.key import judge_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
 from harness.loop import existing, find_function, scaffold, screening, search_space
-from harness.loop.bench import Bench, now, policy_here
+from harness.loop.bench import Bench, now
 from harness.loop.screening import Places
 from harness.loop.search import SearchProgress, Settings, Study, study_name
 from harness.loop.search_space import Grid, words
@@ -163,7 +163,8 @@ def rows(
             earlier = row_of_search.get(search)
             # A contest's fallback is its present kernel.py, on which the search does not depend.
             if earlier is None or earlier.fallback != kernel.fallback(dict(earlier.parameters)):
-                row = _row(kernel, shape, contest, how, progress, search, [*row_of_search.values()])
+                bench = Bench(contest=contest, progress=progress, on="simulated")
+                row = _row(kernel, shape, bench, how, search, [*row_of_search.values()])
             else:
                 row = replace(earlier, shape=shape.name, kernel_digest=kernel.digest)
             if row != earlier:
@@ -216,15 +217,8 @@ def _contest(kernel: TunedKernel, shape: Shape, chip: str, folder: Path) -> Cont
     return contest
 
 
-def _row(
-    kernel: TunedKernel,
-    shape: Shape,
-    contest: Contest,
-    how: Filling,
-    progress: Progress,
-    search: str,
-    others: Sequence[Row],
-) -> Row:
+def _row(kernel: TunedKernel, shape: Shape, bench: Bench, how: Filling, search: str, others: Sequence[Row]) -> Row:
+    contest, progress = bench.contest, bench.progress
     statement = contest.problem.statement()
     parameters: dict[str, object] = dict(statement.parameters)
     grid, fallback = kernel.space(parameters), kernel.fallback(parameters)
@@ -233,10 +227,10 @@ def _row(
     progress(where, "start", 0.0)
     began = time.monotonic()
     first = (fallback, *_winners(others, kernel.name, parameters, contest.chip.name))
-    evidence_of, earlier = _screened(contest, grid, allowed, first, how, progress, where)
+    evidence_of, earlier = _screened(bench, grid, allowed, first, how, where)
     timed = {settings: ends for settings, evidence in evidence_of.items() if (ends := _ends(evidence)) is not None}
     ranked = sorted(timed, key=lambda settings: fmean(timed[settings]))
-    judged = _judged(contest, ranked, progress, where)
+    judged = _judged(bench, ranked, where)
     passed = next(((settings, evidence) for settings, evidence in judged if _ends(evidence) is not None), None)
     # If all judged settings fail, the entry is the fastest, with its failure.
     best, chosen = passed or (judged[0] if judged else (None, None))
@@ -296,20 +290,14 @@ def _row(
 
 
 def _screened(
-    contest: Contest,
-    grid: Grid,
-    allowed: frozenset[Settings] | None,
-    first: tuple[Settings, ...],
-    how: Filling,
-    progress: Progress,
-    where: str,
+    bench: Bench, grid: Grid, allowed: frozenset[Settings] | None, first: tuple[Settings, ...], how: Filling, where: str
 ) -> tuple[dict[Settings, Evidence], Mapping[Settings, float]]:
     """The evidence about each setting that was tried, and the times of settings from the search that is continued.
 
     The settings are in the order of asking. The search begins with those of `first` that are in the grid; the fallback,
     the first of them, is always tried.
     """
-    original, fallback = contest.candidate(), first[0]
+    original, fallback = bench.contest.candidate(), first[0]
     is_in_grid = _is_in(fallback, grid, allowed)
     study = Study(
         grid,
@@ -317,8 +305,8 @@ def _screened(
         trials=how.trials,
         deadline=float("inf"),
         seed=how.seed,
-        path=contest.directory / "profile_data" / "tune.journal",
-        name=study_name(contest, grid),
+        path=bench.profile_data / "tune.journal",
+        name=study_name(bench.contest, grid),
         in_all=True,
         first=[settings for settings in first if _is_in(settings, grid, allowed)],
         allowed=allowed,
@@ -353,9 +341,9 @@ def _screened(
                 ends = _ends(evidence)
                 study.tell(settings, None if ends is None else fmean(ends))
         state = search_progress.after(_latency(evidence), _why(evidence))
-        progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))
+        bench.progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))
 
-    screening.screen(contest, ask, tell, policy_here(), on="simulated", places=how.places)
+    screening.screen(bench, ask, tell, how.places)
     return {settings: evidence_of[settings] for settings in asked.values() if settings in evidence_of}, study.earlier
 
 
@@ -386,21 +374,18 @@ def _is_in(settings: Settings, grid: Grid, allowed: frozenset[Settings] | None) 
     return is_in_grid and (allowed is None or settings in allowed)
 
 
-def _judged(
-    contest: Contest, ranked: list[Settings], progress: Progress, where: str
-) -> list[tuple[Settings, Evidence]]:
+def _judged(bench: Bench, ranked: list[Settings], where: str) -> list[tuple[Settings, Evidence]]:
     """The judged settings with their evidence: the fastest first, until one passes or three fail.
 
     A failure that the machine may have caused ends the judging, too.
     """
-    bench = Bench(contest=contest, progress=progress, on="simulated")
     judged: list[tuple[Settings, Evidence]] = []
     for settings in ranked[:_JUDGED]:
-        evidence = bench.judge(contest.candidate().set(settings), "best", f"{where}:")
+        evidence = bench.judge(bench.contest.candidate().set(settings), "best", f"{where}:")
         judged.append((settings, evidence))
         if evidence.failure is None or evidence.failure.kind in MAY_PASS_NEXT_TIME:
             break
-        progress(f"{where}: {words(settings)}", f"judged, fails: {_why(evidence)}", 0.0)
+        bench.progress(f"{where}: {words(settings)}", f"judged, fails: {_why(evidence)}", 0.0)
     return judged
 
 

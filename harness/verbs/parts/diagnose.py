@@ -18,7 +18,7 @@ from harness.hardware import Chip, chip
 from harness.ledger import history
 from harness.ledger.paths import place_of
 from harness.loop import edits, installed
-from harness.loop.bench import Bench, policy_here
+from harness.loop.bench import Bench
 from harness.loop.ledger_advice import advice_and_left_out
 from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row, Table
 from harness.records.titles import taken_back
@@ -124,7 +124,7 @@ def _simulate_edits(
         return (), f"{without}this tool only reads"
     edits_running = "simulation of the advised edits"
     with Bench(contest=contest).locked("diagnose"), progress_of(arguments) as progress, progress.during(edits_running):
-        simulated = edits.simulate(contest, candidate, evidence, asked, policy_here(), progress)
+        simulated = edits.simulate(Bench(contest=contest, progress=progress), candidate, evidence, asked)
     return simulated, "" if simulated else f"{without}no constant of kernel.py has the size of an advised block"
 
 

@@ -35,7 +35,7 @@ def parse(words: str) -> Draw:
 
 def failing(evidence: Evidence) -> tuple[Draw, ...]:
     """The draws of the checks that did not pass."""
-    return tuple(dict.fromkeys(check.draw for check in evidence.all_checks if not check.passed))
+    return of(check for check in evidence.all_checks if not check.passed)
 
 
 def options(draws: Sequence[Draw]) -> str:

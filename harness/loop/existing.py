@@ -15,6 +15,7 @@ from harness.loop import option_types
 from harness.loop.find_function import ExistingFunction
 from harness.records import Failure, Statement
 from harness.records.problem import Parameter
+from harness.units import quantity
 
 _WRAPPERS = Path(__file__).parents[1] / "operators"
 _WRAPS = re.compile(r"^Wraps: (\S+)$", re.M)
@@ -244,18 +245,17 @@ def _missing(
     function that makes the object.
     """
     names = ", ".join(argument.arg.upper() for argument in missing)
+    needs = f"{wanted.function} needs {names}, which the problem does not state"
     types = {argument.arg: option_types.made_by_code(wanted, argument) for argument in missing}
     if not any(types.values()):
         ways = "give each with --set NAME=VALUE (a literal, such as 512 or '(512, 512)'), or write kernel.py by hand"
-        return RatchetError(
-            "missing-option", f"{wanted.function} needs {names}, which the problem does not state: {ways}"
-        )
+        return RatchetError("missing-option", f"{needs}: {ways}")
     made = " and ".join(f"{name.upper()} is {type_name}" for name, type_name in types.items() if type_name)
     file = f"beside {wanted.path.name} " if wanted.helpers else ""
     return RatchetError(
         "missing-option",
-        f"{wanted.function} needs {names}, which the problem does not state, and {made}, which --set cannot "
-        f"give: write a function like the one below into mine.py {file}and pass --from mine.py:mine\n"
+        f"{needs}, and {made}, which --set cannot give: write a function like the one below into mine.py {file}and "
+        "pass --from mine.py:mine\n"
         f"{option_types.example(wanted, arrays, types, is_by_name=is_by_name)}",
     )
 
@@ -269,27 +269,23 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
     axes = max(len(array.shape) for array in statement.inputs)
     yield from _other_axes_of_one(statement, axes)
     for more in range(1, 5 - axes):
-        new = ", ".join(["None"] * more)
-        old = ", ".join(["0"] * more)
-        yield (
-            f"    return call(*(x[{new}] for x in ({names},)))[{old}]",
-            f"with {more} more leading {'axes' if more > 1 else 'axis'}",
-        )
+        new, old = (", ".join([index] * more) for index in ("None", "0"))
+        description = f"with {quantity(more, 'more leading axis', 'more leading axes')}"
+        yield f"    return call(*(x[{new}] for x in ({names},)))[{old}]", description
         whole = [array.name for array in statement.inputs if len(array.shape) == axes]
         if len(whole) < len(statement.inputs):
             mixed = ", ".join(
                 f"{array.name}[{new}]" if array.name in whole else array.name for array in statement.inputs
             )
-            description = f"with {more} more leading {'axes' if more > 1 else 'axis'} of {' and '.join(whole)}"
-            yield f"    return call({mixed})[{old}]", description
+            yield f"    return call({mixed})[{old}]", f"{description} of {' and '.join(whole)}"
     for less in range(1, axes - 1):
-        axes_in_words = f"{less} leading {'axes' if less > 1 else 'axis'}"
-        yield f"    return {'jax.vmap(' * less}call{')' * less}({names})", f"mapped over {axes_in_words}"
+        leading = quantity(less, "leading axis", "leading axes")
+        yield f"    return {'jax.vmap(' * less}call{')' * less}({names})", f"mapped over {leading}"
     # Many published functions have the heads after the sequence.
     turned = {
-        2: (f"    return call(*(x[None, :, None] for x in ({names},)))[0, :, 0]"),
-        3: (f"    return call(*(x.swapaxes(0, 1)[None] for x in ({names},)))[0].swapaxes(0, 1)"),
-        4: (f"    return call(*(x.swapaxes(1, 2) for x in ({names},))).swapaxes(1, 2)"),
+        2: f"    return call(*(x[None, :, None] for x in ({names},)))[0, :, 0]",
+        3: f"    return call(*(x.swapaxes(0, 1)[None] for x in ({names},)))[0].swapaxes(0, 1)",
+        4: f"    return call(*(x.swapaxes(1, 2) for x in ({names},))).swapaxes(1, 2)",
     }
     if axes in turned and all(len(array.shape) == axes for array in statement.inputs):
         yield turned[axes], "with the heads after the sequence"

@@ -163,10 +163,9 @@ def judge(
     try:
         before = candidate_at(change.repository, change.base, was)
         after = candidate_at(change.repository, change.head, folder)
-        prepare, prepare_state = _prepare(change, was, folder)
+        prepare, state = _prepare(change, was, folder)
         if after is None or prepare is None:
             return unjudged("removed", "the change removes the contest")
-        state = prepare_state
         contest = _write_contest(into, prepare, after)
     except RatchetError as error:
         return unjudged("inconclusive", f"{error.kind}: {error}", state)

@@ -44,12 +44,8 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         evidence = replace(bench, draws=draws).judge(candidate, work)
         opponent = _opponent(ledger, attempt, bench, key) if evidence.failure is None else None
         resimulated = resimulate.resimulated(evidence, work, _defender(ledger, attempt, opponent, bench))
-    if key.source == "simulated" or evidence.failure is not None:
-        verdict = judging.decide(
-            evidence, opponent, None, policy, contest.chip, resimulated, judging.Tries(looked_at=attempt.looked_at)
-        )
-    else:
-        verdict = judging.decide(evidence, None, None, policy, contest.chip)
+    tries = judging.Tries(looked_at=attempt.looked_at)
+    verdict = judging.decide(evidence, opponent, None, policy, contest.chip, resimulated, tries)
     then = _judgement(attempt.evidence, attempt.verdict, contest)
     now = _judgement(evidence, verdict, contest)
     return Replay(

@@ -88,7 +88,7 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
         constants=_constants(seen.candidate, past, seen.screened),
         tried=past,
         messages=(*seen.messages, *_taken_back(seen.rows), *left_out),
-        untried_kinds=tuple(kind for kind in PROGRAM_KINDS if kind not in done),
+        untried_kinds=untried_kinds,
         refused=seen.refused,
     )
 

@@ -202,7 +202,7 @@ def _contest(kernel: TunedKernel, shape: Shape, chip: str, folder: Path) -> Cont
         if present.get(name) in _TRUTHS and value not in _TRUTHS:
             raise UsageError("bad-shapes", f"{shape.name}: expected true or false as {name.lower()}, got {value}")
         prepare = rewrite(prepare, name, value, "prepare.py")
-    place = folder / "work" / hashlib.sha256(b"\0".join((kernel.name.encode(), prepare))).hexdigest()[:16]
+    place = folder / "work" / _digest(kernel.name, prepare)[:16]
     with files.refusals_in_words(f"writing {place}"):
         place.mkdir(parents=True, exist_ok=True)
         (place / ".gitignore").write_bytes(scaffold.IGNORED)

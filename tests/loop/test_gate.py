@@ -135,21 +135,21 @@ def test_links_and_submodules_are_not_taken_for_removed_contests(repository: Pat
 
 def test_a_contest_that_was_moved_is_held_against_where_it_was(repository: Path, tmp_path: Path) -> None:
     kernels = repository / "kernels"
-    (kernels / "matmul").rename(repository / "fast")
+    (kernels / "norm").rename(repository / "fast")
     git(repository, "add", "--all")
-    edit(repository / "fast", "kernel.py", "BK = 512", "BK = 128")
-    edit(kernels / "norm", "prepare.py", "EPS = 1e-6", "EPS = 1e-1")
-    (kernels / "norm").rename(repository / "norm")
+    edit(repository / "fast", "kernel.py", "BR = 16", "BR = 8")
+    edit(kernels / "matmul", "prepare.py", "K = 512", "K = 1024")
+    (kernels / "matmul").rename(repository / "matmul")
     commit_all(repository, "another problem")
     change = gating.change(repository, "main", "HEAD")
     touched = dict(gating.touched_contests(change))
     origins = gating.origins_of_moved(change, tuple(touched), tmp_path / "moved")
-    assert origins == {"fast": "kernels/matmul"}
+    assert origins == {"fast": "kernels/norm"}
     judged = gating.judge(
-        change, "fast", touched["fast"], tmp_path / "fast", 0.01, lambda *_: None, origin="kernels/matmul"
+        change, "fast", touched["fast"], tmp_path / "fast", 0.01, lambda *_: None, origin="kernels/norm"
     )
     assert judged.gated.outcome == "slower"
-    assert judged.gated.reason.endswith("more simulated time; moved from kernels/matmul")
+    assert judged.gated.reason.endswith("more simulated time; moved from kernels/norm")
 
 
 def test_what_a_merge_took_back_is_not_hidden_behind_another_merge(repository: Path) -> None:

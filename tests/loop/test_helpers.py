@@ -5,9 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ledger_fixtures import commit_all
+from ledger_fixtures import commit_all, run_attempt
 from loop_fixtures import git, norm_contest, ratchet
 from planted import norm
+
+from harness.ledger import Ledger
 
 pytestmark = pytest.mark.long
 
@@ -73,13 +75,12 @@ def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
 
 def test_a_helper_that_only_lies_there_is_not_overwritten_unseen(tmp_path: Path) -> None:
     folder = with_helpers(tmp_path / "mine")
-    ratchet(folder, "experiment: baseline", "--quiet", expect=0)
+    run_attempt(Ledger.open(folder))
     kernel = (folder / "kernel.py").read_text()
     (folder / "kernel.py").write_text(kernel.replace("from sizes import BLOCK\n", "BLOCK = 256\n"))
     git(folder, "commit", "-qam", "Without sizes.py")
-    (folder / "online.py").write_text(
-        (folder / "online.py").read_text().replace("from sizes import BLOCK  # noqa: F401\n", "")
-    )
+    online = folder / "online.py"
+    online.write_text(online.read_text().replace("from sizes import BLOCK  # noqa: F401\n", ""))
     (folder / "sizes.py").write_text("BLOCK = 64  # an idea for later\n")
     git(folder, "commit", "-qm", "Nothing imports sizes.py", "kernel.py", "online.py")
     refused = ratchet(folder, "checkout", "1", expect=4)

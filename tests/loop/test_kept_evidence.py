@@ -4,11 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from loop_fixtures import committed_contest, norm_contest, ratchet
+from loop_fixtures import committed_contest, copied, ratchet
 from narrowing import present
 
 from harness import contest as contests
 from harness.advice import dump_directory
+from harness.ledger import history
+from harness.ledger.paths import place_of
 from harness.loop import bench
 from harness.loop.bench import Bench
 from harness.records import Evidence
@@ -23,30 +25,25 @@ def lines_of(evidence: Evidence) -> tuple[LineTime, ...]:
     return present(present(evidence.simulation).breakdown).lines
 
 
-def test_what_was_not_checked_is_not_taken_for_checked(tmp_path: Path) -> None:
+def test_evidence_serves_callers_that_ask_for_no_more_than_it_has(tmp_path: Path) -> None:
     contest = contests.load(committed_contest(tmp_path / "contest", 256), None)
     timed = bench.evidence_here(Bench(contest=contest, checked=False))
-    assert timed.simulation is not None
     assert timed.all_checks == ()
+    assert lines_of(timed) == ()
     assert bench.kept_evidence(contest, checked=False) == timed
+    assert bench.kept_evidence(contest) is None
+    assert bench.kept_evidence(contest, checked=False, with_lines=True) is None
+    lined = bench.evidence_here(Bench(contest=contest, checked=False, with_lines=True))
+    assert any(line.file == "kernel.py" and line.line for line in lines_of(lined))
+    assert present(lined.simulation).seconds == present(timed.simulation).seconds
+    # Evidence with lines also serves callers that do not ask for them.
+    assert bench.kept_evidence(contest, checked=False, with_lines=True) == lined
+    assert bench.kept_evidence(contest, checked=False) == lined
     assert bench.kept_evidence(contest) is None
     checked = bench.evidence_here(Bench(contest=contest))
     assert len(checked.all_checks) > 5
     # Checked evidence serves both.
     assert bench.kept_evidence(contest) == bench.kept_evidence(contest, checked=False) == checked
-
-
-def test_what_was_screened_without_lines_shows_them_when_they_are_asked_for(tmp_path: Path) -> None:
-    contest = contests.load(committed_contest(tmp_path / "contest", 256), None)
-    screened = bench.evidence_here(Bench(contest=contest, checked=False))
-    assert lines_of(screened) == ()
-    assert bench.kept_evidence(contest, checked=False, with_lines=True) is None
-    lined = bench.evidence_here(Bench(contest=contest, checked=False, with_lines=True))
-    assert any(line.file == "kernel.py" and line.line for line in lines_of(lined))
-    assert present(lined.simulation).seconds == present(screened.simulation).seconds
-    # Evidence with lines also serves callers that do not ask for them.
-    assert bench.kept_evidence(contest, checked=False, with_lines=True) == lined
-    assert bench.kept_evidence(contest, checked=False) == lined
 
 
 @pytest.mark.slow
@@ -73,12 +70,12 @@ def test_the_champion_is_not_judged_again(tmp_path: Path) -> None:
     assert dump_directory.of(again, folder) == (folder / "profile_data" / "judge" / "dumps").resolve()
 
 
-def test_an_attempt_that_was_not_accepted_is_not_judged_again(tmp_path: Path) -> None:
-    folder = norm_contest(tmp_path / "contest")
+def test_a_loser_that_was_checked_wholly_is_not_judged_again(judged_contest: Path, tmp_path: Path) -> None:
+    folder = copied(judged_contest, tmp_path / "contest")
     contest = contests.load(folder, None)
-    ratchet(folder, "experiment: baseline", "--quiet", expect=0)
     ratchet(folder, "experiment: half the block", "--set", "BR=8", "--all-checks", "--quiet", expect=1)
     ratchet(folder, "checkout", "2", expect=0)
     recorded = present(bench.kept_evidence(contest))
-    assert len(recorded.all_checks) > 5
+    assert recorded.unchecked == ()
+    assert len(recorded.all_checks) == len(history.attempt(place_of(folder), 1).evidence.all_checks) > 5
     assert dump_directory.of(recorded, folder) == (folder / "profile_data" / "0002" / "dumps").resolve()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ledger_fixtures import commit_all
-from loop_fixtures import NORM, copied, git, identify, norm_contest
+from loop_fixtures import NORM, copied, git, identify
 from loop_fixtures import ratchet as run
 
 pytestmark = pytest.mark.long
@@ -124,12 +124,6 @@ def test_a_slower_kernel_is_rejected_before_the_full_shape_and_never_counts_as_c
         assert shown("show", number)["evidence"]["unchecked"] == []
     done = ratchet(contest, "checkout", "3")
     assert f"{missing} of its checks left out" in done.stdout + done.stderr
-    again = json.loads(ratchet(contest, "experiment: all of it", "--again", "--all-checks", "--json", expect=1).stdout)[
-        "attempt"
-    ]
-    assert again["evidence"]["unchecked"] == []
-    assert len(again["evidence"]["checks"]) == run + missing
-    assert again["verdict"]["outcome"] == "reject"
 
 
 def test_the_loop(judged: Judged, repository: Path, contest: Path) -> None:
@@ -170,24 +164,6 @@ def test_any_attempt_is_shown_and_checked_out(judged: Judged, contest: Path) -> 
     assert (contest / "kernel.py").read_text() == faster
 
 
-def test_a_loser_is_judged_again_without_touching_anything(repository: Path, contest: Path) -> None:
-    # The judge has changed, and the user is at work.
-    prepare = contest / "prepare.py"
-    prepare.write_text(f"{prepare.read_text()}\nANOTHER_JUDGE = True\n")
-    git(repository, "commit", "-qm", "another judge", "--", "mine/prepare.py")
-    (contest / "kernel.py").write_text("the user is in the middle of something\n")
-    before = (users_state(repository), (contest / "kernel.py").read_bytes(), git(repository, "for-each-ref"))
-    printed = ratchet(contest, "replay", "3", "--quiet", expect=1).stdout
-    assert "drift 0.00% of the recorded time" in printed
-    assert "the same seeds may draw other inputs now" in " ".join(printed.split())
-    assert "the same verdict" in printed
-    assert "judge " in printed.partition("differences since then:")[2]
-    assert "nothing was recorded; files are in profile_data/replay/0003" in printed
-    assert (contest / "profile_data" / "replay" / "0003").is_dir()
-    after = (users_state(repository), (contest / "kernel.py").read_bytes(), git(repository, "for-each-ref"))
-    assert after == before
-
-
 def test_an_identical_candidate_is_not_judged_twice(contest: Path) -> None:
     kernel = contest / "kernel.py"
     accepted = kernel.read_text()
@@ -199,18 +175,21 @@ def test_an_identical_candidate_is_not_judged_twice(contest: Path) -> None:
     assert len(rows(contest)) == 3
 
 
-def test_a_kernel_that_was_wrong_at_smaller_shapes_alone_is_judged_when_mended(tmp_path: Path) -> None:
-    contest = norm_contest(tmp_path / "contest")
+def test_a_kernel_that_was_wrong_at_smaller_shapes_alone_is_judged_when_mended(
+    judged_contest: Path, tmp_path: Path
+) -> None:
+    contest = copied(judged_contest, tmp_path / "contest")
     kernel = contest / "kernel.py"
-    right = kernel.read_text()
+    right = kernel.read_text().replace("BR = 16", "BR = 8")
     added = "weights = w.reshape(1, columns)"
     assert right.count(added) == 1
     kernel.write_text(right.replace(added, f"{added} if rows == 512 else 2 * w.reshape(1, columns)"))
     assert "wrong-result" in ratchet(contest, "experiment: wrong elsewhere", expect=1).stdout
+    ratchet(contest, "checkout", "2")
     kernel.write_text(f"{kernel.read_text()}# No other code, and no other draw of the inputs.\n")
     assert "[identical-candidate]" in ratchet(contest, "experiment: a comment", expect=4).stderr
     kernel.write_text(right)
-    assert "ACCEPTED" in ratchet(contest, "experiment: right everywhere", expect=0).stdout
+    assert "REJECTED" in ratchet(contest, "experiment: right everywhere", expect=1).stdout
 
 
 def test_an_edit_that_compiles_to_the_same_schedule_takes_no_number(contest: Path) -> None:
@@ -236,9 +215,6 @@ def test_an_unchanged_kernel_is_evaluated_but_not_recorded(contest: Path) -> Non
     assert (done["recorded"], done["noted"], done["attempt"]["number"], done["row"]) == (False, False, None, None)
     assert "judged again, and the result is not recorded" in " ".join(done["messages"])
     assert len(rows(contest)) == 3
-    noted = ratchet(contest, "experiment: nothing at all", "--record").stdout
-    assert "no attempt is recorded" in noted
-    assert "attempt 4" not in noted
 
 
 def test_a_wrong_kernel_fails_and_is_recorded(contest: Path) -> None:
@@ -286,10 +262,10 @@ def test_every_attempt_leaves_a_small_capture_of_its_own_simulated_run(contest: 
         units = json.loads(ratchet(contest, "xprof", "utilization", str(number), "--json").stdout)["tables"][0]["rows"]
         assert units[0]["seconds"] == pytest.approx(seconds[number], rel=1e-6)
         assert 0 < units[0]["hbm_fraction"] < 1
-        tables = json.loads(ratchet(contest, "xprof", "gaps", f"{number}:simulated", "--json").stdout)["tables"]
-        (beside,) = next(table["rows"] for table in tables if table["name"] == "transfers_beside_compute")
-        assert 0 < beside["waited_cycles"] < beside["flight_cycles"]
-        assert beside["beside_share"] == pytest.approx(1 - beside["waited_cycles"] / beside["flight_cycles"])
+    tables = json.loads(ratchet(contest, "xprof", "gaps", "3:simulated", "--json").stdout)["tables"]
+    (beside,) = next(table["rows"] for table in tables if table["name"] == "transfers_beside_compute")
+    assert 0 < beside["waited_cycles"] < beside["flight_cycles"]
+    assert beside["beside_share"] == pytest.approx(1 - beside["waited_cycles"] / beside["flight_cycles"])
     # A capture of another kind does not stand in for a measured one.
     assert "no measured capture" in ratchet(contest, "xprof", "gaps", "3:measured", expect=4).stderr
     assert "attempt 9 has no capture" in ratchet(contest, "xprof", "gaps", "9", expect=4).stderr

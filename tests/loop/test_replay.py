@@ -37,6 +37,7 @@ def contest(template: Path, tmp_path: Path) -> Path:
 
 
 def state(contest: Path) -> tuple[str, str, bytes]:
+    """The refs, the files that differ from HEAD, and kernel.py."""
     return git(contest, "for-each-ref"), git(contest, "status", "--porcelain"), (contest / "kernel.py").read_bytes()
 
 
@@ -48,7 +49,7 @@ def test_a_failed_attempt_fails_again(contest: Path) -> None:
     assert state(contest) == before
 
 
-def test_the_draw_that_failed_is_checked_first(contest: Path) -> None:
+def test_the_draw_that_failed_is_checked_first_also_under_a_judge_that_changed(contest: Path) -> None:
     kernel = contest / "kernel.py"
     text = kernel.read_text()
     # The result of one of many blocks is doubled.
@@ -61,9 +62,20 @@ def test_the_draw_that_failed_is_checked_first(contest: Path) -> None:
         for check in json.loads(ratchet(contest, "show", "--json", expect=0).stdout)["attempt"]["evidence"]["checks"]
         if not check["passed"]
     ]
+    # The judge has changed, and the user is at work.
+    prepare = contest / "prepare.py"
+    prepare.write_text(f"{prepare.read_text()}\nANOTHER_JUDGE = True\n")
+    git(contest, "commit", "-qm", "another judge", "--", "prepare.py")
+    kernel.write_text("the user is in the middle of something\n")
+    before = state(contest)
     now = json.loads(ratchet(contest, "replay", "3", "--json", expect=1).stdout)
+    assert state(contest) == before
     assert now["now"]["failure_kind"] == now["then"]["failure_kind"] == "wrong-result"
     assert f"(inputs: {failed['family']}, seed {failed['seed']})" in now["now"]["reasons"][0]
+    assert now["are_same_draws"] is False
+    assert any(difference.startswith("judge ") for difference in now["differences"])
+    assert now["scratch"] == "profile_data/replay/0003"
+    assert (contest / now["scratch"]).is_dir()
 
 
 def test_the_recorded_draws_are_repeated(contest: Path) -> None:

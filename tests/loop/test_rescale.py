@@ -124,6 +124,8 @@ def test_a_checks_key_alone_leaves_times_and_makes_one_check(contest: Path, wide
     assert "no time under today's keys" not in before
     done = ratchet(contest, "experiment: it stands", "--record", expect=0, environment=wider)
     assert "kept as a note on attempt 2" in done.stdout
+    assert "no attempt is recorded" in done.stdout
+    assert "attempt 3" not in done.stdout
     (note,) = notes(contest)
     assert note.passes
     assert note.checks == note.checks_passed > 0
@@ -131,7 +133,7 @@ def test_a_checks_key_alone_leaves_times_and_makes_one_check(contest: Path, wide
     # It was no attempt and made no commit, and the next attempt need not check the champion again.
     assert Ledger.open(contest).next_number() == 3
     assert git(contest, "log", "--format=%s", "-1").strip() == "larger blocks"
-    done = ratchet(contest, "experiment: small blocks", "--set", "BR=32", expect=1, environment=wider)
+    done = ratchet(contest, "experiment: blocks that do not divide it", "--set", "BR=48", expect=1, environment=wider)
     assert "evaluated again first" not in done.stderr
     assert len(notes(contest)) == 1
     assert audit(Ledger.open(contest)).findings == ()

@@ -79,14 +79,14 @@ def new(folder: Path, around: str, progress: Stages, *, sizes: tuple[tuple[str, 
     return "\n".join(new_contest.new(folder / "mine", "rmsnorm", sizes, progress, around=around, base=folder))
 
 
-def test_arrays_go_by_their_names_and_with_the_axes_of_one_element_that_the_function_wants(tmp_path: Path) -> None:
-    words = new(tmp_path, kernel(tmp_path, output="[:, None]"), Stages())
-    way = "calls norms.py:norm with a first axis of size 1 on w, by name, the output reshaped from [256, 1, 1024]"
-    assert way in words
+def test_arrays_and_outputs_are_brought_into_the_form_that_the_other_side_wants(tmp_path: Path) -> None:
+    words = new(tmp_path, kernel(tmp_path, output=".astype(jnp.float32)[:, None], jnp.zeros(3)"), Stages())
+    way = "calls norms.py:norm with a first axis of size 1 on w, by name, the first of its 2 outputs, "
+    assert f"{way}the output reshaped from [256, 1, 1024] to [256, 1024], the output converted to bfloat16" in words
     assert "; it is right at small shapes" in words
     text = (tmp_path / "mine" / "kernel.py").read_text()
     assert "return existing(x=x, w=w)" in text
-    assert "return call(x, w[None])[:, 0, :]" in text
+    assert 'return call(x, w[None])[0][:, 0, :].astype("bfloat16")' in text
 
 
 @pytest.mark.parametrize(
@@ -146,12 +146,6 @@ def test_constants_are_set_in_kernel_py_before_a_helper() -> None:
     assert changed == {"kernel.py": b"TILE = 16\nROWS = 256\n", "helper.py": b"TILE = 8\nROWS = 1\nDEPTH = 3\n"}
 
 
-def test_the_first_of_several_outputs_is_converted(tmp_path: Path) -> None:
-    words = new(tmp_path, kernel(tmp_path, output=".astype(jnp.float32)[:, None], jnp.zeros(3)"), Stages())
-    assert "the first of its 2 outputs, the output reshaped from [256, 1, 1024] to [256, 1024], the output con" in words
-    assert "; it is right at small shapes" in words
-
-
 def test_an_option_that_no_literal_is_comes_with_a_file_that_makes_it(tmp_path: Path) -> None:
     around = kernel(tmp_path, options=", sizes: Sizes", rows="sizes.rows")
     words = ("new", "mine", "--quiet", "--like", "rmsnorm", *(f"--set={name}={value}" for name, value in SIZES))
@@ -198,17 +192,19 @@ def test_a_type_of_a_package_is_found_where_it_is_defined() -> None:
     assert "\nBLOCK_Q = ...\n" in option_types.example(target, ("q", "k"), {"sizes": "BlockSizes"}, is_by_name=False)
 
 
-def test_a_package_that_the_sandbox_cannot_import_gets_a_stand_in(tmp_path: Path) -> None:
-    # GitPython runs git when it is imported.
-    words = new(tmp_path, kernel(tmp_path, imports="import git"), Stages())
+def test_a_stand_in_for_a_package_that_the_sandbox_cannot_import_and_a_shape_that_is_not_checked_are_named(
+    tmp_path: Path,
+) -> None:
+    # GitPython runs git when it is imported. The kernel takes its blocks from a table that lacks 192 rows.
+    rows = "{256: 64, 128: 64}[x.shape[0]]"
+    words = new(tmp_path, kernel(tmp_path, imports="import git", rows=rows), Stages())
     assert "; it is right at small shapes" in words
-    assert (
-        "git, which cannot be imported in the sandbox with no other processes, no network and no files to write"
-        in words
-    )
+    where = "in the sandbox with no other processes, no network and no files to write"
+    assert f"git, which cannot be imported {where}" in words
     assert "Bad git executable" in words
     assert "pip install" not in words
     assert contests.load(tmp_path / "mine").stubs == ("git",)
+    assert re.search(r"^warning: a second shape \(rmsnorm, 192 rows .*\) is not checked: .*KeyError: 192", words, re.M)
 
 
 def test_the_packages_that_a_kernel_is_of_are_those_that_its_files_use(tmp_path: Path) -> None:
@@ -258,13 +254,6 @@ def test_what_the_compiler_refuses_is_not_checked_and_the_contest_is_made(
     assert stages.ended.count(("compile", kind)) == 1
     assert {stage for stage, _ in stages.ended} == {"trace", "compile"}
     assert not Repo(tmp_path / "mine").is_dirty(untracked_files=True)
-
-
-def test_a_shape_that_is_not_checked_is_named(tmp_path: Path) -> None:
-    # The kernel takes its blocks from a table that lacks 192 rows.
-    words = new(tmp_path, kernel(tmp_path, rows="{256: 64, 128: 64}[x.shape[0]]"), Stages())
-    assert "; it is right at small shapes" in words
-    assert re.search(r"^warning: a second shape \(rmsnorm, 192 rows .*\) is not checked: .*KeyError: 192", words, re.M)
 
 
 def test_a_package_that_lacks_the_module_is_named_with_its_version_and_by_what_it_is_published_as() -> None:

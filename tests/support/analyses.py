@@ -30,6 +30,11 @@ def by(table: Table, key: str, value: str) -> dict[Cell, Any]:
     return dict(zip(table.column(key), table.column(value), strict=True))
 
 
+def rows_by(table: Table, key: str = "") -> dict[Cell, dict[str, Any]]:
+    """The rows by their cells in the column `key`; by their first cells if it is ""."""
+    return dict(zip(table.column(key or table.columns[0].name), rows(table), strict=True))
+
+
 def named(tables: Iterable[Table]) -> dict[str, Table]:
     """The tables by name."""
     return {table.name: table for table in tables}
@@ -41,6 +46,11 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, A
     assert main([*words, "--json"]) == 0, capsys.readouterr().err
     tables: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["tables"]
     return tables
+
+
+def printed_by_name(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
+    """The tables that a command prints as JSON, by name."""
+    return {table["name"]: table for table in printed(capsys, *words)}
 
 
 def ops(capture: Capture, top: int | None = None) -> tuple[Table, ...]:

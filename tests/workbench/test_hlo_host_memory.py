@@ -1,10 +1,9 @@
 """Copies from and to the host's memory, and groups as releases of 2025 stored them, in a module of our own."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from analyses import printed
+from analyses import printed_by_name
 from capture_examples import ADD, V6E, Ran, plane, run_folder, serialized, space
 from jaxlib import _hlo
 
@@ -77,14 +76,10 @@ def _varint(number: int) -> bytes:
     return bytes([number & 127 | 128, number >> 7]) if number > 127 else bytes([number])
 
 
-def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    return {table["name"]: table for table in printed(capsys, "hlo", *words)}
-
-
 def test_a_copy_from_the_host_is_priced_at_its_link_on_the_captures_chip(
     captured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = hlo(capsys, str(captured))
+    answer = printed_by_name(capsys, "hlo", str(captured))
     assert answer["operations"]["title"] == "hottest operations of jit_f, predicted on v6e"
     copied = next(row for row in answer["operations"]["rows"] if row["name"] == "copy-start")
     assert copied["bound"] == "host link"
@@ -96,12 +91,12 @@ def test_a_copy_from_the_host_is_priced_at_its_link_on_the_captures_chip(
     remedies = [row["reading"] for row in answer["copy_causes"]["rows"] if row["fact"] == "remedy"]
     assert remedies == ["start the copy earlier, so that more work runs meanwhile (prefetch), or offload less"]
     # A chip that is named explicitly wins.
-    slower = hlo(capsys, str(captured), "--chip", "v5e")["operations"]["rows"][0]
+    slower = printed_by_name(capsys, "hlo", str(captured), "--chip", "v5e")["operations"]["rows"][0]
     assert slower["seconds"] == pytest.approx(BYTES / 15e9)
 
 
 def test_one_copy_shows_both_rates(captured: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = hlo(capsys, str(captured), "--op", "copy-start")["time"]["rows"]
+    (row,) = printed_by_name(capsys, "hlo", str(captured), "--op", "copy-start")["time"]["rows"]
     assert (row["host_bytes"], row["hbm_bytes"]) == (BYTES, BYTES)
     assert row["host_seconds"] == pytest.approx(BYTES / 27.1e9)
     assert row["memory_seconds"] == pytest.approx(BYTES / 1640e9)
@@ -122,7 +117,7 @@ def test_the_directions_of_the_link_do_not_add_up(tmp_path: Path, capsys: pytest
 """
     )
     (tmp_path / "f.txt").write_text(text)
-    shown = hlo(capsys, str(tmp_path / "f.txt"), "--chip", "v6e")["operations"]
+    shown = printed_by_name(capsys, "hlo", str(tmp_path / "f.txt"), "--chip", "v6e")["operations"]
     times = {row["name"]: row["seconds"] for row in shown["rows"]}
     assert times["copy-start.1"] == pytest.approx(BYTES / 27.4e9)
     assert shown["notes"][2] == (

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analyses import printed
+from analyses import printed_by_name
 from narrowing import present
 from simulated_examples import SMALL, run
 
@@ -38,10 +38,6 @@ def scaled(x):
 """
 
 
-def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    return {table["name"]: table for table in printed(capsys, "hlo", *words)}
-
-
 def text(table: dict[str, Any]) -> str:
     return "\n".join(row["line"] for row in table["rows"])
 
@@ -60,7 +56,7 @@ def test_a_function_of_mine_at_each_level(
 ) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     function, *more = words
-    answer = hlo(capsys, f"{program}:{function}", *more, "--chip", "v5e", "--top", "100")
+    answer = printed_by_name(capsys, "hlo", f"{program}:{function}", *more, "--chip", "v5e", "--top", "100")
     assert "dot_general" in text(answer["jaxpr"])
     assert "stablehlo.tanh" in text(answer["stablehlo"])
     assert text(answer["hlo"]).startswith(f"HloModule jit_{function}, is_scheduled=true")
@@ -76,7 +72,7 @@ def test_a_function_that_asks_for_its_device_is_told_of_the_chip(
 ) -> None:
     path = tmp_path / "asking.py"
     path.write_text(ASKING)
-    tables = hlo(capsys, f"{path}:scaled", "--arg", "f32[8,128]", "--chip", "v6e")
+    tables = printed_by_name(capsys, "hlo", f"{path}:scaled", "--arg", "f32[8,128]", "--chip", "v6e")
     # 128 MiB of VMEM, whatever machine compiles.
     assert "134217728.0" in text(tables["jaxpr"])
 
@@ -139,13 +135,13 @@ COPY = "%copy.63 = f32[1024,128]{1,0:T(8,128)} copy(f32[1024,128]{1,0:T(8,128)} 
 
 
 def test_a_copy_of_a_running_value_is_known_by_its_size(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = hlo(capsys, COPY, "--steps", "512")
+    answer = printed_by_name(capsys, "hlo", COPY, "--steps", "512")
     (copy,) = answer["copies"]["rows"]
     # 512 KiB read and written in each of 512 steps.
     assert (copy["runs"], copy["bytes_per_step"], copy["bytes_per_run"]) == (512, 2 << 19, 512 * (2 << 19))
     causes = {row["fact"]: row["reading"] for row in answer["copy_causes"]["rows"]}
     assert "running sum" in causes["cause"]
     assert "scratch" in causes["remedy"]
-    assert hlo(capsys, COPY)["copies"]["rows"][0]["runs"] == 1
-    other = hlo(capsys, COPY.replace("f32", "bf16").replace("(8,128)", "(8,128)(2,1)"))
+    assert printed_by_name(capsys, "hlo", COPY)["copies"]["rows"][0]["runs"] == 1
+    other = printed_by_name(capsys, "hlo", COPY.replace("f32", "bf16").replace("(8,128)", "(8,128)(2,1)"))
     assert "not known" in other["copy_causes"]["rows"][0]["reading"]

@@ -1,10 +1,9 @@
 """Axes of a mesh behind shardings and groups, compared with JAX's own for a PartitionSpec."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from analyses import printed
+from analyses import printed_by_name
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
@@ -119,29 +118,25 @@ ENTRY main {
 """
 
 
-def tables(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
-    return {table["name"]: table for table in printed(capsys, "hlo", *words)}
-
-
 def test_hlo_names_axes_shapes_and_what_a_fusion_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "f.txt"
     path.write_text(MODULE)
-    answer = tables(capsys, str(path), "--mesh", "data=4,model=2")
+    answer = printed_by_name(capsys, "hlo", str(path), "--mesh", "data=4,model=2")
     assert [row["axes"] for row in answer["collectives"]["rows"]] == ["model"]
     shapes = {row["name"]: (row["local"], row["whole"], row["sharding"]) for row in answer["true_shapes"]["rows"]}
     assert shapes["x"] == ("f32[128,512]", "f32[512,1024]", "P(data, model)")
     assert shapes["w"] == ("f32[512,256]", "f32[1024,256]", "P(model, None)")
     # The rows of the product stay split as those of x.
     assert shapes["z"] == ("f32[128,256]", "f32[512,256]", "P(data, None)")
-    unnamed = tables(capsys, str(path))
+    unnamed = printed_by_name(capsys, "hlo", str(path))
     assert unnamed["collectives"]["rows"][0]["axes"] == "axis1"
     assert any("use --mesh NAME=4,NAME=2." in note for note in unnamed["true_shapes"]["notes"])
-    inside = tables(capsys, str(path), "--op", "y", "--mesh", "data=4,model=2")["inside"]["rows"]
+    inside = printed_by_name(capsys, "hlo", str(path), "--op", "y", "--mesh", "data=4,model=2")["inside"]["rows"]
     assert [(row["name"], row["opcode"], row["operands"]) for row in inside] == [
         ("product", "dot", "p, q"),
         ("positive", "maximum", "product, product"),
     ]
-    facts = tables(capsys, str(path), "--op", "z", "--mesh", "data=4,model=2")["operation"]["rows"]
+    facts = printed_by_name(capsys, "hlo", str(path), "--op", "z", "--mesh", "data=4,model=2")["operation"]["rows"]
     assert {"fact": "groups", "reading": "{{0,1},{2,3},{4,5},{6,7}}, along model"} in facts
     assert main(["hlo", str(path), "--mesh", "data=3"]) == 2
     assert "expected --mesh of the module's 8 devices, got 3" in capsys.readouterr().err
@@ -205,7 +200,7 @@ def test_unsharded_sizes_come_of_groups_where_no_mesh_is_named(
 ) -> None:
     path = tmp_path / "module.txt"
     path.write_text(UNNAMED)
-    shapes = tables(capsys, str(path))["true_shapes"]
+    shapes = printed_by_name(capsys, "hlo", str(path))["true_shapes"]
     whole = {row["name"]: (row["whole"], row["because"]) for row in shapes["rows"]}
     assert whole["x"] == ("bf16[1024,4096]", "ar over groups of 2")
     assert whole["w"] == ("bf16[2048,4096]", "ag over groups of 4")

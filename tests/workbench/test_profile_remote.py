@@ -5,10 +5,9 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from analyses import printed
+from analyses import printed_by_name
 from capture_examples import cpu_run, four_devices_run, one_device_run
 from memory_examples import memory_run
 from xprof_serving import answering, serving
@@ -41,11 +40,6 @@ def address(logdir: Path) -> Iterator[str]:
     thread.join()
 
 
-def printed_tables(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
-    """The tables of `xprof`, by name."""
-    return {table["name"]: table for table in printed(capsys, "xprof", *words)}
-
-
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["xprof", *words]) in (2, 4)
     return capsys.readouterr().err
@@ -64,9 +58,9 @@ def compare_with_files(
     """Compares all columns but `unknown`, which the server does not have."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(URL_VARIABLE, raising=False)
-        here = printed_tables(capsys, *command[:1], str(logdir / "plugins" / "profile" / run), *command[1:])
+        here = printed_by_name(capsys, "xprof", *command[:1], str(logdir / "plugins" / "profile" / run), *command[1:])
         patch.setenv(URL_VARIABLE, address)
-        there = printed_tables(capsys, *command[:1], run, *command[1:])
+        there = printed_by_name(capsys, "xprof", *command[:1], run, *command[1:])
     assert here.keys() == there.keys()
     for name, table in here.items():
         assert len(table["rows"]) == len(there[name]["rows"]), name
@@ -119,12 +113,12 @@ def test_runs_are_listed_and_unknown_ones_named(
     address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(URL_VARIABLE, f"{address}/data/plugin/profile/overview_page?run=memory")
-    names = {row["run"]: row["hosts"] for row in printed_tables(capsys, "list-runs")["runs"]["rows"]}
+    names = {row["run"]: row["hosts"] for row in printed_by_name(capsys, "xprof", "list-runs")["runs"]["rows"]}
     assert {"one-device": 1, "four-devices": 1, "memory": 1}.items() <= names.items()
     message = refused(capsys, "ops", "absent")
     assert "a run of XProf at" in message
     assert "one-device" in message
-    urls = [row["url"] for row in printed_tables(capsys, "url", "memory")["links"]["rows"]]
+    urls = [row["url"] for row in printed_by_name(capsys, "xprof", "url", "memory")["links"]["rows"]]
     assert all(url.startswith(f"{address}/") for url in urls)
 
 
@@ -132,7 +126,7 @@ def test_a_path_here_stays_a_path_here(
     logdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(URL_VARIABLE, "http://127.0.0.1:9")
-    assert printed_tables(capsys, "ops", str(logdir / "plugins" / "profile" / "one-device"))["ops"]["rows"]
+    assert printed_by_name(capsys, "xprof", "ops", str(logdir / "plugins" / "profile" / "one-device"))["ops"]["rows"]
     message = refused(capsys, "ops", "one-device")
     assert "expected an XProf server at http://127.0.0.1:9 (see XPROF_URL)" in message
 

@@ -14,8 +14,9 @@ from analyses import (
     ops,
     overlap,
     overview,
-    printed,
+    printed_by_name,
     rows,
+    rows_by,
     steps_table,
     utilization,
     waste,
@@ -39,12 +40,13 @@ def real() -> Capture:
 
 
 @pytest.fixture(scope="module")
+def diagnosed(real: Capture) -> dict[str, Table]:
+    return named(diagnosis.diagnose(real))
+
+
+@pytest.fixture(scope="module")
 def made(runs: dict[str, Path]) -> Capture:
     return reading.read([runs["offload"]])
-
-
-def by(table: Table, key: str) -> dict[Any, dict[str, Any]]:
-    return {row[key]: row for row in rows(table)}
 
 
 # --- the real one -------------------------------------------------------------------------------
@@ -83,7 +85,7 @@ def test_there_is_no_idle_time_between_operations(real: Capture) -> None:
     parts = {row["part"]: row for row in rows(idle) if row["device"] == "TPU:0"}
     assert parts["between runs"]["idle_seconds"] == 0.0
     assert parts["outside steps"]["idle_seconds"] == pytest.approx(13.753, abs=1e-3)
-    seen = by(patterns, "pattern")
+    seen = rows_by(patterns, "pattern")
     assert not seen["many very short blocks"]["is_seen"]
     assert seen["host transfers not overlapped"]["value"] == pytest.approx(0.965, abs=5e-4)
 
@@ -95,7 +97,7 @@ def test_operations_wait_for_the_host(real: Capture) -> None:
     expected = {"copy-done.4": 77.773, "copy-done.5": 72.946, "broadcast_add_fusion": 3.191}
     assert {name: took[name] for name in expected} == expected
     total, _ = waste(real)
-    assert round(100 * by(total, "kind")["wait for host memory"]["share"], 1) == 96.5
+    assert round(100 * rows_by(total, "kind")["wait for host memory"]["share"], 1) == 96.5
 
 
 def test_hbms_bytes_are_not_the_hosts(real: Capture) -> None:
@@ -113,8 +115,7 @@ def test_hbms_bytes_are_not_the_hosts(real: Capture) -> None:
 
 
 @pytest.mark.long
-def test_host_transfers_are_its_only_finding(real: Capture) -> None:
-    diagnosed = named(diagnosis.diagnose(real))
+def test_host_transfers_are_its_only_finding(diagnosed: dict[str, Table]) -> None:
     assert list(diagnosed) == ["checklist", "metrics", "findings", "remedies"]
     first = rows(diagnosed["findings"])[0]
     assert first["finding"] == "host transfers, link-bound"
@@ -157,11 +158,11 @@ def test_a_program_that_waits_for_other_chips_runs_meanwhile(real: Capture) -> N
 
 
 @pytest.mark.long
-def test_what_ran_before_the_loop_takes_no_time_of_a_step(real: Capture) -> None:
-    classes = by(named(tables(real, hotspots.BREAKDOWN))["classes"], "class")
+def test_what_ran_before_the_loop_takes_no_time_of_a_step(real: Capture, diagnosed: dict[str, Table]) -> None:
+    classes = rows_by(named(tables(real, hotspots.BREAKDOWN))["classes"], "class")
     assert (classes["communication"]["step_seconds"], classes["other"]["step_seconds"]) == (0.0, 0.0)
     assert classes["memory transfer"]["step_seconds"] == pytest.approx(760.083 * MS, abs=1e-6)
-    findings = by(named(diagnosis.diagnose(real))["findings"], "finding")
+    findings = rows_by(diagnosed["findings"])
     assert "idle between runs" not in findings
     assert round(100 * findings["idle outside steps"]["share"], 1) == 13.4
 
@@ -181,7 +182,7 @@ def test_where_operations_are_cut_off_nothing_is_idle() -> None:
     (row,) = rows(steps_table(trimmed)[0])
     assert (row["count"], row["idle_fraction"], row["spread"]) == (7, None, None)
     assert row["median_seconds"] == pytest.approx(0.784, abs=1e-3)
-    findings = by(named(diagnosis.diagnose(trimmed))["findings"], "finding")
+    findings = rows_by(named(diagnosis.diagnose(trimmed))["findings"], "finding")
     assert not findings.keys() & {"idle between runs", "idle inside runs", "uneven steps"}
     assert all(row["share"] < 1 for row in findings.values())
     assert "operations of TPU:0 in 7 of 12 runs" in " ".join(steps_table(trimmed)[0].notes)
@@ -199,20 +200,16 @@ def test_the_all_reduce_is_far_from_a_line_but_near_links_that_pairs_share(real:
     assert "nothing else runs in jit__psum" in notes
     assert "xla_tpu" not in notes
     # TPU:2 comes first to the first all-reduce.
-    waits = by(shown["core_waits"], "device")
+    waits = rows_by(shown["core_waits"], "device")
     assert waits["TPU:2"]["longest_seconds"] == pytest.approx(340.978 * MS, rel=1e-5)
     assert max(row["seconds"] for device, row in waits.items() if device != "TPU:2") < 55 * MS
     (((least,),)) = database_of(real).rows("select distinct least_seconds from collectives")
     assert least == pytest.approx(53.687 * MS, rel=1e-4)
 
 
-def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    return {table["name"]: table for table in printed(capsys, "hlo", *words)}
-
-
 @needs_the_file
 def test_groups_of_an_older_release_are_read(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = hlo(capsys, str(REAL), "--module", "jit__psum", "--op", "all-reduce")
+    shown = printed_by_name(capsys, "hlo", str(REAL), "--module", "jit__psum", "--op", "all-reduce")
     facts = {row["fact"]: row["reading"] for row in shown["operation"]["rows"]}
     assert facts["groups"].startswith("[4,2]<=[2,4]T(1,0)")
     assert (shown["collective"]["rows"][0]["devices_per_group"], shown["collective"]["rows"][0]["groups"]) == (2, 4)
@@ -220,7 +217,7 @@ def test_groups_of_an_older_release_are_read(capsys: pytest.CaptureFixture[str])
 
 @needs_the_file
 def test_copies_from_and_to_the_host_are_priced_at_its_link(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = hlo(capsys, str(REAL))
+    shown = printed_by_name(capsys, "hlo", str(REAL))
     assert shown["operations"]["title"].endswith("predicted on v6e")
     slowest = shown["operations"]["rows"][0]
     assert slowest["bound"] == "host link"
@@ -265,7 +262,7 @@ def test_a_clock_that_jumps_makes_no_step_uneven_and_no_gap(made: Capture) -> No
     whole = rows(idle)[0]
     # 1.4 us between runs, 0.4 us between the operations of each, 0.3 us before the first of all.
     assert whole["idle_seconds"] == pytest.approx((5 * 1.4 + 6 * 0.4 + 0.3) * US)
-    seen = {name: row["is_seen"] for name, row in by(patterns, "pattern").items()}
+    seen = {name: row["is_seen"] for name, row in rows_by(patterns, "pattern").items()}
     assert seen["host transfers not overlapped"]
     assert not seen["many very short blocks"]
     assert seen["transfers not overlapped"] is None
@@ -297,7 +294,7 @@ def test_bytes_in_host_memory_are_no_bytes_in_hbm(made: Capture) -> None:
 
 def test_waiting_for_the_host_is_waste(made: Capture) -> None:
     total, _ = waste(made)
-    shown = by(total, "kind")
+    shown = rows_by(total, "kind")
     assert shown["wait for host memory"]["seconds"] == pytest.approx(372 * US * OFFLOAD_RUNS)
     assert shown["wait for host memory"]["share"] == pytest.approx(372 / 382.2)
     assert shown.keys() == {"wait for host memory", "together"}

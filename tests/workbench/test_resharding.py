@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analyses import overlap
+from analyses import named, overlap, rows_by
 from analysis_examples import US, capture, device, op
 from capture_examples import (
     ALL_REDUCE_DONE,
@@ -25,7 +25,6 @@ from harness.errors import UsageError
 from harness.hardware import chip
 from harness.hlo import parse
 from harness.hlo.sharding import Mesh
-from harness.records import Table
 from harness.sandbox import environment
 from harness.shell.main import main
 from harness.workbench.hlo.graph import Graph
@@ -34,15 +33,6 @@ from harness.workbench.profiles import reading
 
 V5E = chip("v5e")
 MIB = 1 << 20
-
-
-def rows(table: Table) -> dict[Any, dict[str, Any]]:
-    """The rows of a table by their first cell."""
-    return {row[0]: dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows}
-
-
-def named(tables: tuple[Table, ...]) -> dict[str, Table]:
-    return {table.name: table for table in tables}
 
 
 WHOLE = "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
@@ -66,7 +56,7 @@ def test_waits_of_cores_before_a_program_that_communicates(tmp_path: Path) -> No
     ran = [Ran(ALL_REDUCE_START, 10.0, 1.0), Ran(ALL_REDUCE_DONE, 11.0, 40.0)]
     text = space(plane(1, "/device:TPU:0", {"XLA Ops": ran, "XLA TraceMe": waits}, V6E))
     shown = named(overlap(reading.read([run_folder(tmp_path, "waits", serialized(text))])))
-    assert rows(shown["core_waits"]) == {
+    assert rows_by(shown["core_waits"]) == {
         "TPU:0": {
             "device": "TPU:0",
             "name": "barrier-cores",
@@ -80,7 +70,7 @@ def test_waits_of_cores_before_a_program_that_communicates(tmp_path: Path) -> No
 def test_bytes_time_exposed_time_and_link_by_axis() -> None:
     captured = capture(device([(ALONG_DATA, 0, 100), (op("fusion.1", "loop fusion"), 100, 40), (ALONG_MODEL, 140, 60)]))
     axes = named(overlap(replace(captured, paths=()), {"data": 4, "model": 2}))["axes"]
-    shown = rows(axes)
+    shown = rows_by(axes)
     # v5e: 50 GB/s one way over a link; an axis of 4 chips is a line.
     assert shown["data"]["device_bytes"] == pytest.approx(2 * MIB * 2 * 3 / 4)
     assert shown["data"]["exposed_seconds"] == pytest.approx(100 * US)
@@ -95,9 +85,9 @@ def test_bytes_time_exposed_time_and_link_by_axis() -> None:
 def test_bytes_that_are_not_known_of_one_collective_are_not_known_of_its_axis() -> None:
     bare = op("all-reduce.9", "all-reduce", f"%all-reduce.9 = {WHOLE} all-reduce(%f)")
     captured = replace(capture(device([(ALONG_DATA, 0, 100), (bare, 100, 40)])), paths=())
-    axes = rows(named(overlap(captured, {"data": 4, "model": 2}))["axes"])
+    axes = rows_by(named(overlap(captured, {"data": 4, "model": 2}))["axes"])
     assert {name: row["device_bytes"] is None for name, row in axes.items()} == {"data": False, "unknown": True}
-    no_axes = rows(named(overlap(replace(capture(device([(bare, 0, 9), (MOVED, 9, 9)])), paths=())))["axes"])
+    no_axes = rows_by(named(overlap(replace(capture(device([(bare, 0, 9), (MOVED, 9, 9)])), paths=())))["axes"])
     assert no_axes["unknown"]["device_bytes"] is None
 
 
@@ -111,7 +101,7 @@ def test_a_sparse_core_that_took_no_time_hides_nothing() -> None:
 def test_without_a_mesh_axes_are_made_up_and_another_number_of_devices_is_refused() -> None:
     captured = replace(capture(device([(ALONG_DATA, 0, 100), (ALONG_MODEL, 100, 60)])), paths=())
     axes = named(overlap(captured))["axes"]
-    assert set(rows(axes)) == {"axis0", "axis1"}
+    assert set(rows_by(axes)) == {"axis0", "axis1"}
     assert any("Name its axes with --mesh" in note for note in axes.notes)
     with pytest.raises(UsageError, match="8 devices that the collectives name, got 4"):
         overlap(captured, {"data": 4})
@@ -122,12 +112,12 @@ def test_sparse_cores_are_read_and_are_no_device_of_the_program(tmp_path: Path) 
     assert not any("not read" in sentence for sentence in shown.left_out)
     tables = named(overlap(shown, {"data": 4}))
     assert len(tables["communication"].rows) == 4
-    core = rows(tables["sparse_cores"])["TPU:0 SparseCore 0"]
+    core = rows_by(tables["sparse_cores"])["TPU:0 SparseCore 0"]
     assert core["busy_seconds"] == pytest.approx(5 * US)
     assert core["hidden_fraction"] == pytest.approx(1.0)
     assert core["collective_seconds"] == 0
     # Two collectives a step along the one axis; 4 + 15 us of 106 are waited for, on core 2 the all-reduce 3 us.
-    assert rows(tables["axes"])["data"]["exposed_seconds"] == pytest.approx(3 * (4 + (3 * 15 + 3) / 4) * US)
+    assert rows_by(tables["axes"])["data"]["exposed_seconds"] == pytest.approx(3 * (4 + (3 * 15 + 3) / 4) * US)
 
 
 @pytest.mark.long

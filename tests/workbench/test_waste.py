@@ -2,16 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from analyses import waste
+from analyses import rows_by, waste
 from analysis_examples import capture, device, op
 from capture_examples import profiled
 
 from harness.hardware import chip
 from harness.hlo import parse
-from harness.records import Capture, Table
+from harness.records import Capture
 from harness.workbench.hlo import matrix_fill
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables
@@ -51,14 +50,9 @@ ENTRY %main (a: f32[1024,1024], n: f32[1024,100], u: f32[1,1024], i: s32[]) -> f
 MIB = 1 << 20
 
 
-def rows(table: Table) -> dict[Any, dict[str, Any]]:
-    """The rows of a table by their first cell."""
-    return {row[0]: dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows}
-
-
 def test_the_total_of_a_module_by_hand() -> None:
     total, lines = module_waste(Graph(parse.module(MODULE)), V5E, 10)
-    wasted = rows(total)
+    wasted = rows_by(total)
     assert wasted["cast"]["hbm_bytes"] == 6 * MIB, "read as float32, written as bfloat16"
     assert wasted["transpose"]["hbm_bytes"] == 8 * MIB
     assert wasted["padding"]["hbm_bytes"] == 2 * 1024 * 28 * 4, "28 of 128 columns, read and written"
@@ -68,9 +62,9 @@ def test_the_total_of_a_module_by_hand() -> None:
     assert together["hbm_bytes"] == sum(row["hbm_bytes"] for kind, row in wasted.items() if kind != "together")
     assert together["seconds"] == pytest.approx(together["hbm_bytes"] / 819e9)
     assert 0.5 < together["share"] < 1
-    assert rows(lines)["m.py:3"]["kinds"] == "cast, transpose"
-    assert rows(lines)["m.py:3"]["hbm_bytes"] == 14 * MIB
-    assert rows(lines)["m.py:9"]["kinds"] == "padding"
+    assert rows_by(lines)["m.py:3"]["kinds"] == "cast, transpose"
+    assert rows_by(lines)["m.py:3"]["hbm_bytes"] == 14 * MIB
+    assert rows_by(lines)["m.py:9"]["kinds"] == "padding"
 
 
 def test_a_module_without_waste_says_so() -> None:
@@ -92,7 +86,7 @@ def test_the_total_of_a_capture_by_category_and_text() -> None:
         (op("fusion.1", "loop fusion"), 60.0, 40.0),
     ]
     total, _ = waste(replace(capture(device(ran)), paths=()))
-    wasted = rows(total)
+    wasted = rows_by(total)
     assert wasted["copy"]["seconds"] == pytest.approx(30e-6)
     assert wasted["copy"]["hbm_bytes"] == 2 * 512 * 1024 * 4
     assert wasted["padding"]["seconds"] == pytest.approx(10e-6), "half of what is moved"
@@ -102,8 +96,8 @@ def test_the_total_of_a_capture_by_category_and_text() -> None:
 
 def test_the_capture_of_one_device(one_device: Capture) -> None:
     total, lines = waste(one_device)
-    assert rows(total)["together"]["seconds"] == pytest.approx(18e-6)
-    assert rows(lines)["(no source given)"]["most"] == "copy.2"
+    assert rows_by(total)["together"]["seconds"] == pytest.approx(18e-6)
+    assert rows_by(lines)["(no source given)"]["most"] == "copy.2"
 
 
 _PROGRAM = """
@@ -121,7 +115,7 @@ call = lambda: step(x, buffer, 5)
 @pytest.mark.slow
 def test_a_real_capture_names_casts_and_transposes_by_its_modules(tmp_path: Path) -> None:
     total, _ = waste(reading.read(profiled(tmp_path, _PROGRAM, "wasteful")))
-    wasted = rows(total)
+    wasted = rows_by(total)
     assert wasted["transpose"]["hbm_bytes"] + wasted.get("cast", {"hbm_bytes": 0})["hbm_bytes"] >= 3 * 1024 * 1000 * 4
     assert 0 < wasted["together"]["share"] < 1
 
@@ -155,5 +149,5 @@ def test_the_table_of_a_module_shows_it() -> None:
     )
     for target, share in ((V5E, 0.25), (V6E, 1 / 16)):
         operations = module_tables(Graph(parse.module(dot)), target, 10)[0]
-        assert rows(operations)["d"]["mxu_fill"] == pytest.approx(share)
+        assert rows_by(operations)["d"]["mxu_fill"] == pytest.approx(share)
         assert any("matrix" in note or "unit" in note for note in operations.notes)

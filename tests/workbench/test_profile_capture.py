@@ -17,11 +17,9 @@ from xprof.convert import _pywrap_profiler_plugin
 from harness import contest as contests
 from harness.candidate import Candidate
 from harness.errors import RatchetError
-from harness.hardware import chip
 from harness.loop.exported import exported
 from harness.loop.scaffold import scaffold
 from harness.records import Policy
-from harness.sandbox import environment
 from harness.shell.main import main
 from harness.verbs.parts.profile import session_label
 from harness.workbench.capture import capturing
@@ -32,10 +30,6 @@ from harness.workbench.profiles import conversion, places, reading
 
 pytestmark = pytest.mark.long
 
-LOADS_LIBTPU = """
-from jax.experimental import topologies
-topologies.get_topology_desc(topology_name="v5e:2x2", platform="tpu")
-"""
 BROKEN = "def kernel_fn(q, k, v):\n    return q\n"
 
 
@@ -154,23 +148,6 @@ def test_a_served_kernel_stops_cleanly_at_ctrl_c(contest: Path) -> None:
     assert (process.returncode, rest) == (0, "stopped\n")
     assert lines[0].endswith(f"listens on localhost:{words[2]}\n")
     assert any("all interfaces" in line for line in lines)
-
-
-@pytest.mark.skipif(environment.environment().libtpu is None, reason="there is no libtpu on this platform")
-def test_the_installed_libtpu_knows_the_flags_with_which_a_tpu_is_measured() -> None:
-    flags = environment.measuring("tpu")["LIBTPU_INIT_ARGS"]
-    assert "custom_call" in flags
-    # As in a compiler: libtpu reads its flags when it is loaded, with or without a device, and ends at a wrong one.
-    for arguments, code in ((flags, 0), (f"{flags} --xla_no_such_flag=true", 1)):
-        done = subprocess.run(
-            [sys.executable, "-c", LOADS_LIBTPU],
-            env={**environment.compiling(chip("v5e")), "LIBTPU_INIT_ARGS": arguments},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == code, done.stderr
-        assert ("Unknown command line flag" in done.stderr) == bool(code)
 
 
 def test_a_kernel_that_does_not_trace_is_a_known_error_and_leaves_no_capture(contest: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import msgspec
 import pytest
+from analyses import printed_by_name, rows
 from capture_examples import four_devices_run
 from loop_fixtures import PROJECT, git, identify
 
@@ -109,10 +110,7 @@ def recompiling(folder: Path) -> ProgramRun:
 
 def findings(run: ProgramRun, rule: str = "") -> list[dict[str, Any]]:
     """The findings of a rule, or of all rules."""
-    table, _, _ = checklist(run, "x.py")
-    names = [column.name for column in table.columns]
-    listed = [dict(zip(names, row, strict=True)) for row in table.rows]
-    return [finding for finding in listed if rule in ("", finding["rule"])]
+    return [finding for finding in rows(checklist(run, "x.py")[0]) if rule in ("", finding["rule"])]
 
 
 # --- a program ----------------------------------------------------------------------------------
@@ -177,16 +175,18 @@ def test_a_program_that_does_it_right_compiles_once_and_yields_nothing(folder: P
 def test_a_file_is_run_as_a_main_program_and_json_says_what_is_unknown_here(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["doctor", str(folder / "clean.py"), "--json"]) == 0
-    tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    tables = printed_by_name(capsys, "doctor", str(folder / "clean.py"))
     assert {table["origin"] for table in tables.values()} == {"measured cpu"}
-    rows = {row["measure"]: row for row in tables["measures"]["rows"]}
-    assert rows["run"]["seconds"] > 0
-    assert "second call" not in rows
+    measures = {row["measure"]: row for row in tables["measures"]["rows"]}
+    assert measures["run"]["seconds"] > 0
+    assert "second call" not in measures
     for name in ("MXU in use", "HBM in use", "input"):
-        assert rows[name]["fraction"] is None
-        assert rows[name]["reading"].startswith("unknown")
+        assert measures[name]["fraction"] is None
+        assert measures[name]["reading"].startswith("unknown")
     assert "jit(product)" in [row["name"] for row in tables["compilations"]["rows"]]
+    (compilation,) = [row for row in tables["findings"]["rows"] if row["rule"] == "compilation"]
+    assert "over 5%" in compilation["observation"]
+    assert "JAX_COMPILATION_CACHE_DIR" in compilation["remedy"]
 
 
 def test_settings_that_spoil_a_program_are_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,13 +248,6 @@ def test_the_faults_of_the_example_are_found_and_gone_when_mended() -> None:
     assert row[-1] == "over the target"
     # On a shared machine, a call may wait for its turn.
     assert {f["rule"] for f in findings(run_program(f"{EXAMPLE}:mended", 120.0))} <= {"input"}
-
-
-@pytest.mark.slow
-def test_compilation_over_its_share_of_a_run_is_a_finding(folder: Path) -> None:
-    (finding_there,) = findings(run_program(str(folder / "clean.py"), 120.0), "compilation")
-    assert "over 5%" in finding_there["observation"]
-    assert "JAX_COMPILATION_CACHE_DIR" in finding_there["remedy"]
 
 
 def made(**changes: Any) -> ProgramRun:

@@ -47,10 +47,8 @@ def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
     of memory including DuckDB's tables, and `reading_limits.SECONDS` seconds. Raises UsageError `bad-query` or
     RatchetError `too-large`.
     """
-    database = Database(capture)
-    connection = database.connection
     try:
-        statements = connection.extract_statements(query)
+        statements = duckdb.extract_statements(query)
     except duckdb.Error as error:
         raise _bad_query(error) from error
     if not statements:
@@ -61,9 +59,10 @@ def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
                 "bad-query",
                 f"expected queries that only read, got {statement.type.name}: {statement.query.strip()[:80]}",
             )
-        database.need(statement.query)
+    database = Database(capture)
+    database.need(query)
     for setting in ("enable_external_access = false", "lock_configuration = true"):
-        connection.execute(f"set {setting}")
+        database.connection.execute(f"set {setting}")
     return tuple(
         _answer(database, statement.query.strip(), top, place) for place, statement in enumerate(statements, 1)
     )

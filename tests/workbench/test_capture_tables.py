@@ -5,11 +5,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-from analyses import named, printed, rows
+from analyses import named, printed, printed_by_name, rows
 from capture_examples import (
     ADD,
     FETCH_DONE,
@@ -32,7 +32,7 @@ from capture_examples import (
 )
 
 from harness.errors import RatchetError, UsageError
-from harness.records import Table
+from harness.records import Capture, Table
 from harness.shell.main import main
 from harness.verbs import xprof
 from harness.workbench.profiles import conversion, diagnosis, memory, reading
@@ -47,19 +47,29 @@ US = 1e-6
 RUNS = ("one", "four", "experts", "offload", "memory", "counters", "cpu", *["real"] * REAL.is_file())
 
 
-def asked(path: Path, query: str, top: int | None = 100) -> list[dict[str, Any]]:
-    (table,) = ask(reading.read([path]), query, top)
-    return rows(table)
+# A device's busy time, gaps and waits, and the time from its first operation to its last.
+WHOLE_TIME = """
+    with b as (select device, sum(end_seconds - start_seconds) as busy, min(start_seconds) as s, max(end_seconds) as e
+        from busy where of = 'everything' group by 1),
+    w as (select device, sum(seconds) as waited from waits join b using (device)
+        where name = 'barrier-cores' and start_seconds > s group by 1),
+    g as (select device, sum(seconds) as idle from gaps where position = 'between' group by 1)
+    select busy + coalesce(idle, 0) + coalesce(waited, 0) as all_, e - s as span
+    from b left join g using (device) left join w using (device)"""
+
+
+@pytest.fixture(scope="module")
+def answers(runs: dict[str, Path]) -> dict[str, tuple[Table, ...]]:
+    """The answers of each capture to the page's questions and WHOLE_TIME, from tables that are made once."""
+    return {name: ask(reading.read([runs[name]]), ";".join((*QUESTIONS, WHOLE_TIME)), 100) for name in RUNS}
 
 
 # --- the page -----------------------------------------------------------------------------------
 
 
 @pytest.mark.long
-def test_every_question_of_the_page_has_an_answer_on_every_capture(runs: dict[str, Path]) -> None:
+def test_every_question_of_the_page_has_an_answer_on_every_capture(answers: dict[str, tuple[Table, ...]]) -> None:
     assert len(QUESTIONS) == 10
-    # Tables are made once for all questions about a capture.
-    answers = {name: ask(reading.read([runs[name]]), ";".join(QUESTIONS), 100) for name in RUNS}
     # The captures that can answer: two of them have transfers from the host, most have steps and operations.
     needs = {2: {"offload"}, 9: {"four", "cpu"}, 5: {"four"}, 8: {"one", "four"}}
     for number, question in enumerate(QUESTIONS):
@@ -68,21 +78,21 @@ def test_every_question_of_the_page_has_an_answer_on_every_capture(runs: dict[st
 
 
 @pytest.mark.long
-def test_answers_by_hand(runs: dict[str, Path]) -> None:
-    longest = asked(runs["one"], QUESTIONS[0])
+def test_answers_by_hand(answers: dict[str, tuple[Table, ...]]) -> None:
+    longest = rows(answers["one"][0])
     assert [row["name"] for row in longest[:3]] == ["splash_mha_fwd.1", "fusion.3", "fusion.9"]
     assert longest[0]["self_seconds"] == pytest.approx(120 * US)
-    steps = asked(runs["one"], QUESTIONS[1])
+    steps = rows(answers["one"][1])
     assert [row["idle_seconds"] for row in steps] == pytest.approx([9 * US] * 3)
-    there, back = asked(runs["offload"], QUESTIONS[2])
+    there, back = rows(answers["offload"][2])
     assert (there["direction"], there["count"]) == ("from the host", OFFLOAD_RUNS)
     assert there["bytes"] == OFFLOADED_BYTES * OFFLOAD_RUNS
     assert there["busy_seconds"] == pytest.approx(189.2 * US * OFFLOAD_RUNS)
     assert there["waited_seconds"] == pytest.approx(189 * US * OFFLOAD_RUNS)
     assert back["bytes_per_second"] == pytest.approx(OFFLOADED_BYTES / (183.2 * US))
-    shares = {row["class"]: row["share"] for row in asked(runs["offload"], QUESTIONS[4])}
+    shares = {row["class"]: row["share"] for row in rows(answers["offload"][4])}
     assert shares == {"memory transfer": pytest.approx(0.5), "elementwise fusion": 1.0}
-    slowest = asked(runs["four"], QUESTIONS[5])
+    slowest = rows(answers["four"][5])
     assert slowest[0]["name"] == "all-reduce-done.1"
     assert {row["name"]: row["ratio"] for row in slowest}["fusion.9"] == pytest.approx(32 / 20)
 
@@ -91,10 +101,10 @@ def test_answers_by_hand(runs: dict[str, Path]) -> None:
 
 
 @pytest.mark.long
-def test_every_table_and_column_is_described(runs: dict[str, Path]) -> None:
+def test_every_table_and_column_is_described(four: Capture) -> None:
     tables, columns = schema()
     described = {row["table"] for row in rows(tables)}
-    database = Database(reading.read([runs["four"]]))
+    database = Database(four)
     database.need(" ".join(ON_DEMAND))
     there = {name for (name,) in database.rows("select table_name from information_schema.tables")}
     assert there == described
@@ -109,7 +119,8 @@ def test_every_table_and_column_is_described(runs: dict[str, Path]) -> None:
 @pytest.mark.parametrize("run", ["one", "four", "offload", "experts"])
 def test_operations_are_xprofs_own_on_every_capture_of_a_tpu(run: str, runs: dict[str, Path]) -> None:
     theirs = {row["hlo_op_name"]: row for row in conversion.ask([runs[run]], "hlo_stats")[0].rows}
-    ours = asked(runs[run], "select name, count, seconds, self_seconds, category from times", None)
+    (times,) = ask(reading.read([runs[run]]), "select name, count, seconds, self_seconds, category from times", None)
+    ours = rows(times)
     assert {row["name"] for row in ours} == theirs.keys()
     for row in ours:
         their = theirs[row["name"]]
@@ -119,19 +130,9 @@ def test_operations_are_xprofs_own_on_every_capture_of_a_tpu(run: str, runs: dic
 
 
 @pytest.mark.long
-def test_gaps_and_busy_time_make_up_all_of_a_device(runs: dict[str, Path]) -> None:
-    for name in RUNS:
-        answer = asked(
-            runs[name],
-            "with b as (select device, sum(end_seconds - start_seconds) as busy, min(start_seconds) as s,"
-            " max(end_seconds) as e from busy where of = 'everything' group by 1),"
-            " w as (select device, sum(seconds) as waited from waits join b using (device)"
-            " where name = 'barrier-cores' and start_seconds > s group by 1),"
-            " g as (select device, sum(seconds) as idle from gaps where position = 'between' group by 1)"
-            " select busy + coalesce(idle, 0) + coalesce(waited, 0) as all_, e - s as span"
-            " from b left join g using (device) left join w using (device)",
-        )
-        assert all(row["all_"] == pytest.approx(row["span"]) for row in answer)
+def test_gaps_and_busy_time_make_up_all_of_a_device(answers: dict[str, tuple[Table, ...]]) -> None:
+    for tables in answers.values():
+        assert all(row["all_"] == pytest.approx(row["span"]) for row in rows(tables[-1]))
 
 
 # --- limits -------------------------------------------------------------------------------------
@@ -154,9 +155,9 @@ def test_gaps_and_busy_time_make_up_all_of_a_device(runs: dict[str, Path]) -> No
         "",
     ],
 )
-def test_a_query_only_reads(query: str, runs: dict[str, Path]) -> None:
+def test_a_query_only_reads(query: str, one_device: Capture) -> None:
     with pytest.raises(UsageError) as caught:
-        ask(reading.read([runs["one"]]), query, 10)
+        ask(one_device, query, 10)
     assert caught.value.kind == "bad-query"
 
 
@@ -174,30 +175,29 @@ def test_a_query_only_reads(query: str, runs: dict[str, Path]) -> None:
         "from sniff_csv('/etc/passwd')",
     ],
 )
-def test_a_query_sees_the_tables_alone(query: str, runs: dict[str, Path]) -> None:
+def test_a_query_sees_the_tables_alone(query: str, one_device: Capture) -> None:
     with pytest.raises(UsageError, match="--schema") as caught:
-        ask(reading.read([runs["one"]]), query, 10)
+        ask(one_device, query, 10)
     assert "root:" not in str(caught.value)
 
 
 @pytest.mark.long
-def test_a_query_has_so_many_seconds_and_so_much_memory(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    capture = reading.read([runs["one"]])
+def test_a_query_has_so_many_seconds_and_so_much_memory(one_device: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_MAX_SECONDS", "1")
     with pytest.raises(RatchetError, match="RATCHET_MAX_SECONDS") as caught:
-        ask(capture, "select count(*) from range(10000000) a, range(1000000) b where a.range * b.range % 7 = 3", 10)
+        ask(one_device, "select count(*) from range(10000000) a, range(1000000) b where a.range * b.range % 7 = 3", 10)
     assert caught.value.kind == "too-large"
     monkeypatch.setenv("RATCHET_MAX_SECONDS", "60")
     with pytest.raises(RatchetError, match="memory") as caught:
-        ask(capture, "select list(repeat('x', 1000) || range) from range(100000000)", 10)
+        ask(one_device, "select list(repeat('x', 1000) || range) from range(100000000)", 10)
     assert caught.value.kind == "too-large"
 
 
-def test_rows_beyond_top_are_left_out_and_said_to_be(runs: dict[str, Path]) -> None:
-    first, second = ask(reading.read([runs["one"]]), "from executions; select 1 as seconds, 2 as seconds", 5)
+def test_rows_beyond_top_are_left_out_and_said_to_be(one_device: Capture) -> None:
+    first, second = ask(one_device, "from executions; select 1 as seconds, 2 as seconds", 5)
     assert (len(first.rows), first.notes) == (5, ("The first 5 rows are shown (--top).",))
     assert [(column.name, column.unit) for column in second.columns] == [("seconds", "s"), ("seconds_2", "")]
-    (none,) = ask(reading.read([runs["one"]]), "from executions where false", 5)
+    (none,) = ask(one_device, "from executions where false", 5)
     assert none.why_empty == "the query finds no row"
 
 
@@ -238,8 +238,8 @@ def test_planes_say_what_is_there_and_what_is_missing(runs: dict[str, Path]) -> 
 # --- diagnose -----------------------------------------------------------------------------------
 
 
-def diagnosed(*paths: Path) -> dict[str, Table]:
-    return named(diagnosis.diagnose(*(reading.read([path]) for path in paths)))
+def diagnosed(path: Path) -> dict[str, Table]:
+    return named(diagnosis.diagnose(reading.read([path])))
 
 
 @pytest.mark.long
@@ -276,14 +276,13 @@ def test_useless_work_and_far_operations_are_found(runs: dict[str, Path]) -> Non
 
 @pytest.mark.long
 def test_two_captures_are_compared_by_finding(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    diagnosed_rows = diagnosed(runs["one"], runs["four"])
-    assert "metrics" not in diagnosed_rows
-    assert [row["side"] for row in rows(diagnosed_rows["report"])] == ["baseline", "experiment", "delta"]
-    changes = {row["finding"]: row["change_seconds"] for row in rows(diagnosed_rows["compared"])}
+    shown = printed_by_name(capsys, "xprof", "diagnose", str(runs["one"]), str(runs["four"]))
+    assert "metrics" not in shown
+    assert [row["side"] for row in shown["report"]["rows"]] == ["baseline", "experiment", "delta"]
+    assert shown["compared"]["title"] == "Findings: A = one-device, B = four-devices"
+    changes = {row["finding"]: row["change_seconds"] for row in shown["compared"]["rows"]}
     assert changes["communication, exposed"] == pytest.approx((3 * 57 + 21) / 12 * US)
     assert changes["useless work"] == pytest.approx(-6 * US)
-    assert main(["xprof", "diagnose", str(runs["one"]), str(runs["four"])]) == 0
-    assert "Findings: A = one-device, B = four-devices" in capsys.readouterr().out
 
 
 @pytest.mark.long
@@ -336,9 +335,11 @@ COMMANDS = tuple(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in UNLIKE]
 )
 def test_every_command_has_an_answer_or_a_sentence(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = run_folder(tmp_path, "unlike", serialized(UNLIKE[name]))
+    # The file is read once for all commands, so that its tables are made once.
+    monkeypatch.setattr(reading, "read", cache(reading.read))
     for command in COMMANDS:
         for table in printed(capsys, "xprof", *command, str(path)):
             assert bool(table["rows"]) != bool(table["why_empty"])
@@ -347,9 +348,12 @@ def test_every_command_has_an_answer_or_a_sentence(
         assert "no hardware counters" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("make", [empty_run, corrupt_run, truncated_run])
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [(empty_run, "is empty"), (corrupt_run, "not a complete profile"), (truncated_run, "truncated while copying")],
+)
 def test_a_broken_file_is_one_sentence(
-    make: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make: Callable[[Path], Path], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out = str(make(tmp_path)), tmp_path / "out.gz"
     others = (["graph", path, "--op", "fusion.3"], ["report", path, path], ["export", path, "-o", str(out)])
@@ -357,6 +361,8 @@ def test_a_broken_file_is_one_sentence(
         assert main(["xprof", *words]) == 4
         errors = capsys.readouterr().err
         assert errors.endswith("[bad-profile]\n")
+        assert sentence in errors
+        assert path in errors
         assert "Traceback" not in errors
     assert not out.exists()
     # An address can be given without reading the capture.

@@ -120,11 +120,10 @@ def test_no_operation_is_said_to_be_none(tmp_path: Path) -> None:
         assert "nothing ran" in table.why_empty
 
 
-def test_graph_from_the_text_of_a_tpus_operations(runs: dict[str, Path]) -> None:
-    capture = read([runs["one"]])
-    around = graph.neighbourhood(capture, "%fusion.5")
+def test_graph_from_the_text_of_a_tpus_operations(one_device: Capture) -> None:
+    around = graph.neighbourhood(one_device, "%fusion.5")
     assert [(node.name, node.distance) for node in around.nodes] == [("param.4", -2), ("copy.2", -1), ("fusion.5", 0)]
-    table = graph.table(capture, around)[0]
+    table = graph.table(one_device, around)[0]
     assert cells(table, 1)["mean_seconds"] == pytest.approx(6e-6)
     assert cells(table, 0)["opcode"] is None
     assert any("no HLO module" in note for note in table.notes)
@@ -147,8 +146,8 @@ def test_graph_of_a_cpus_operation_has_its_times(runs: dict[str, Path]) -> None:
     assert len(around.nodes) > 1
 
 
-def test_dot_names_every_node_and_edge_once(runs: dict[str, Path]) -> None:
-    lines = graph.dot(graph.neighbourhood(read([runs["four"]]), "all-reduce-done.1")).splitlines()
+def test_dot_names_every_node_and_edge_once(four: Capture) -> None:
+    lines = graph.dot(graph.neighbourhood(four, "all-reduce-done.1")).splitlines()
     assert lines[0] == f'digraph "{MODULE}" {{'
     assert lines[-1] == "}"
     nodes = [
@@ -160,11 +159,11 @@ def test_dot_names_every_node_and_edge_once(runs: dict[str, Path]) -> None:
     assert len(nodes) + len(edges) + 3 == len(lines)
 
 
-def test_an_operation_that_is_not_there_gets_a_hint(runs: dict[str, Path]) -> None:
+def test_an_operation_that_is_not_there_gets_a_hint(one_device: Capture) -> None:
     with pytest.raises(RatchetError, match=r"fusion\.3"):
-        graph.neighbourhood(read([runs["one"]]), "fusion.33")
+        graph.neighbourhood(one_device, "fusion.33")
     with pytest.raises(UsageError):
-        graph.neighbourhood(read([runs["one"]]), "fusion.3", module="jit_other")
+        graph.neighbourhood(one_device, "fusion.3", module="jit_other")
 
 
 def test_urls_name_run_page_and_host(runs: dict[str, Path]) -> None:
@@ -221,8 +220,8 @@ def test_every_event_is_exported_as_a_slice(name: str, runs: dict[str, Path], tm
     assert not list(path.parent.glob(".*"))
 
 
-def test_the_devices_operations_keep_time_and_place(runs: dict[str, Path], tmp_path: Path) -> None:
-    exporting.export(read([runs["one"]]), tmp_path / "trace.json.gz")
+def test_the_devices_operations_keep_time_and_place(one_device: Capture, tmp_path: Path) -> None:
+    exporting.export(one_device, tmp_path / "trace.json.gz")
     shown = trace(tmp_path / "trace.json.gz")
     processes = {e["pid"]: e["args"]["name"] for e in shown["M"] if e["name"] == "process_name"}
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in shown["M"] if e["name"] == "thread_name"}
@@ -273,8 +272,8 @@ def test_more_than_a_million_events_are_not_cut(tmp_path: Path) -> None:
     assert any("1,000,000" in note for note in table.notes)
 
 
-def test_report_is_baseline_experiment_and_delta(runs: dict[str, Path]) -> None:
-    (table,) = report(read([runs["one"]]), read([runs["four"]]))
+def test_report_is_baseline_experiment_and_delta(one_device: Capture, four: Capture) -> None:
+    (table,) = report(one_device, four)
     before, after, delta = (cells(table, place) for place in range(3))
     assert (before["side"], after["side"], delta["side"]) == ("baseline", "experiment", "delta")
     assert before["step_seconds"] == pytest.approx(100e-6)

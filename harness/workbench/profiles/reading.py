@@ -123,6 +123,8 @@ def _run_name(paths: Sequence[Source]) -> str:
 
 def distinguish(captures: Sequence[Capture]) -> tuple[Capture, ...]:
     """The captures with distinct names: equal names get the differing part of their paths as a prefix."""
+    if len(captures) == 1:
+        return tuple(captures)
     return tuple(
         replace(capture, name=_distinct_name(capture, [other for other in captures if other.paths != capture.paths]))
         for capture in captures

@@ -1,7 +1,8 @@
 """A capture of a training step with its memory: XLA's own buffer assignment for a v5e, and an allocator's events."""
 
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from capture_examples import HOST, TANH, V6E, Ran, Stats, plane, run_folder, serialized, space
@@ -67,22 +68,30 @@ def metadata_plane(protos: Mapping[str, bytes]) -> str:
     )
 
 
-def memory_run(
-    logdir: Path,
-    run: str = "memory",
-    reserved: int = 9 * GIGABYTE,
-    levels: Sequence[int] = (),
-    fragmentation: float = 0.25,
-) -> Path:
-    """The capture on disk; with `levels` its allocator goes through these, in GB of the 33 that are not reserved."""
-    proto = gzip.decompress(STEP.read_bytes())
-    pairs = [(level * GIGABYTE, (33 - level) * GIGABYTE) for level in levels]
-    host_events = [
+def levels(*allocated: int, fragmentation: float = 0.0) -> list[Ran]:
+    """Events of a memory of 33 GB, of which these GB are allocated one after the other."""
+    pairs = [(level * GIGABYTE, (33 - level) * GIGABYTE) for level in allocated]
+    return [
         event(at, *pair, "jit(step)/dot_general", GIGABYTE, reserved=0, fragmentation=fragmentation)
         for at, pair in enumerate(pairs)
     ]
-    host = plane(1, "/host:CPU", {"python": host_events or events(reserved)}, {})
+
+
+def memory_run(logdir: Path, run: str = "memory", happened: Sequence[Ran] = ()) -> Path:
+    """The capture on disk; its allocator's events are those of `events` if no others are given."""
+    proto = gzip.decompress(STEP.read_bytes())
+    host = plane(1, "/host:CPU", {"python": happened or events()}, {})
     return run_folder(logdir, run, serialized(space(metadata_plane({MODULE: proto}), host)), HOST)
+
+
+def memories_run(logdir: Path, memories: Iterable[Sequence[Ran]]) -> Path:
+    """A capture of several memories, each with its events; the number of a memory is the name of its allocator."""
+    named = [
+        replace(event, stats={**event.stats, "allocator_name": f"{number:02}"})
+        for number, events_of_memory in enumerate(memories)
+        for event in events_of_memory
+    ]
+    return run_folder(logdir, "memories", serialized(space(plane(1, "/host:CPU", {"python": named}, {}))), HOST)
 
 
 def loaded_run(logdir: Path, run: str, kept: int = 0, workspace: int = 20, capacity: int = 32) -> Path:

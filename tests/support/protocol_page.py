@@ -19,7 +19,7 @@ from pathlib import Path
 from capture_examples import experts_run, four_devices_run, one_device_run
 from documented import project_copy
 from loop_fixtures import PROJECT
-from memory_examples import memory_run
+from memory_examples import levels, memory_run
 
 PAGE = Path(PROJECT) / "docs" / "PROTOCOL.md"
 PAGES = (PAGE, PAGE.with_name("PROFILING.md"))
@@ -83,8 +83,8 @@ def stand(folder: Path) -> Path:
     experts_run(captures)
     # A file that people mistake for a capture.
     (memory_run(captures).parent / "memory_viewer.json").write_text("{}")
-    memory_run(captures, "growing", levels=(10, 12, 14, 16, 18, 20))
-    memory_run(captures, "spiking", levels=(10, 10, 10, 30, 10), fragmentation=0.6)
+    memory_run(captures, "growing", levels(10, 12, 14, 16, 18, 20, fragmentation=0.25))
+    memory_run(captures, "spiking", levels(10, 10, 10, 30, 10, fragmentation=0.6))
     (folder / "train.py").write_text(_TRAIN)
     (folder / "branch.py").write_text(_BRANCH)
     (folder / "launch.sh").write_text(_LAUNCH)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from analyses import by, named, rows
-from memory_examples import GIGABYTE, MODULE, STEP, loaded_run, memory_run
+from memory_examples import GIGABYTE, MODULE, STEP, events, levels, loaded_run, memories_run, memory_run
 
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Table
@@ -29,13 +29,24 @@ def captured(runs: dict[str, Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tables(captured: Path) -> dict[str, Table]:
-    return named(memory(read([captured])))
+def capture(captured: Path) -> Capture:
+    return read([captured])
 
 
 @pytest.fixture(scope="module")
-def findings(captured: Path) -> dict[str, Table]:
-    return named(diagnose(read([captured])))
+def tables(capture: Capture) -> dict[str, Table]:
+    return named(memory(capture))
+
+
+@pytest.fixture(scope="module")
+def findings(capture: Capture) -> dict[str, Table]:
+    return named(diagnose(capture))
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    """A program with a workspace, loaded and run six times."""
+    return read([loaded_run(tmp_path_factory.mktemp("loaded"), "loaded")])
 
 
 def row(table: Table) -> dict[str, Any]:
@@ -55,17 +66,16 @@ def test_what_reserved_counts_is_unknown_if_the_capture_does_not_show_it(tables:
 
 
 def test_less_reserved_than_free_cannot_hold_it(tmp_path: Path) -> None:
-    capture = read([memory_run(tmp_path, reserved=GIGABYTE)])
+    capture = read([memory_run(tmp_path, happened=events(GIGABYTE))])
     assert row(memory(capture)[0])["actual_bytes"] == 4 * GIGABYTE
 
 
-def test_a_workspace_is_in_use_and_is_no_leak(tmp_path: Path) -> None:
-    capture = read([loaded_run(tmp_path, "loaded")])
-    shown = named((*memory(capture), *diagnose(capture)))
+def test_a_workspace_is_in_use_and_is_no_leak(loaded: Capture) -> None:
+    shown = named((*memory(loaded), *diagnose(loaded)))
     assert (row(shown["memory"])["actual_bytes"], row(shown["memory"])["used_bytes"]) == (21 * GIGABYTE, 21 * GIGABYTE)
     assert row(shown["reserved"])["used_fraction"] == pytest.approx(21 / 32)
     assert (row(shown["reserved"])["grown_bytes"], row(shown["reserved"])["reading"]) == (0, "in order")
-    assert peak_of(capture) == (21 * GIGABYTE, "reserved + allocated")
+    assert peak_of(loaded) == (21 * GIGABYTE, "reserved + allocated")
 
 
 def test_what_each_step_keeps_is_a_leak_whatever_was_allocated_before(tmp_path: Path) -> None:
@@ -82,11 +92,10 @@ def test_a_pool_of_all_memory_is_in_use_but_for_what_is_available(tmp_path: Path
     assert (finding["used_fraction"], finding["reading"]) == (0.5, "in order")
 
 
-def test_moments_of_the_allocator_are_on_the_captures_clock(tmp_path: Path) -> None:
-    capture = read([loaded_run(tmp_path, "clock")])
-    moments = database_of(capture).rows("select at_seconds from memory_levels order by place")
+def test_moments_of_the_allocator_are_on_the_captures_clock(loaded: Capture) -> None:
+    moments = database_of(loaded).rows("select at_seconds from memory_levels order by place")
     assert [at for (at,) in moments] == pytest.approx([1e-6, *(196e-6 + 100e-6 * step for step in range(6))])
-    ((began,),) = database_of(capture).rows("select min(start_seconds) from steps")
+    ((began,),) = database_of(loaded).rows("select min(start_seconds) from steps")
     assert began == pytest.approx(197e-6)
 
 
@@ -110,8 +119,8 @@ def viewer(captured: Path) -> dict[str, Any]:
     return viewed
 
 
-def test_planned_heap_agrees_with_xprofs_memory_viewer(captured: Path) -> None:
-    database = database_of(read([captured]))
+def test_planned_heap_agrees_with_xprofs_memory_viewer(captured: Path, capture: Capture) -> None:
+    database = database_of(capture)
     ((heap, peak, place),) = database.rows("select heap, peak_bytes, peak_place from heaps where space = 'HBM'")
     viewed = viewer(captured)
     assert peak == pytest.approx(viewed["peakHeapMib"] * MEBIBYTE)
@@ -123,11 +132,11 @@ def test_planned_heap_agrees_with_xprofs_memory_viewer(captured: Path) -> None:
     assert levels[place][1] == "fusion.35"
 
 
-def test_vmem_is_shown_beside_hbm(captured: Path, tables: dict[str, Table]) -> None:
+def test_vmem_is_shown_beside_hbm(capture: Capture, tables: dict[str, Table]) -> None:
     assert tables["modules"].column("space") == ("HBM", "VMEM")
     query = """select bytes, max(bytes) over () from heap_levels join heaps using (heap)
         where space = 'VMEM' qualify place = peak_place"""
-    ((at_peak, most),) = database_of(read([captured])).rows(query)
+    ((at_peak, most),) = database_of(capture).rows(query)
     assert at_peak == most
 
 
@@ -211,31 +220,27 @@ def test_unknown_use_is_read_as_the_larger_of_both(findings: dict[str, Table]) -
     assert finding["grown_bytes"] == 0
 
 
-@pytest.mark.parametrize(("reserved", "reading"), [(13, "nearly full"), (9, "in order"), (4, "room")])
-def test_readings_of_the_memory_in_use(reserved: int, reading: str, tmp_path: Path) -> None:
-    table = diagnose(read([memory_run(tmp_path, reserved=reserved * GIGABYTE)]))[0]
-    assert str(row(table)["reading"]).startswith(reading)
-
-
-@pytest.mark.parametrize(
-    ("levels", "fragmentation", "reading"),
-    [
-        ((10, 14, 20, 31), 0.0, "nearly full: reduce what is alive at the peak; grows: 63.6% of the capacity"),
-        ((5, 12, 18, 26), 0.0, "grows: 63.6% of the capacity"),
-        ((16, 16, 28, 16, 16), 0.0, "a spike: the peak is 1.8 times the median level"),
-        ((16, 16, 24, 16, 16), 0.0, "a spike: the peak is 1.5 times the median level"),
-        ((16, 16, 23, 16, 16), 0.0, "in order"),
-        ((17, 18, 17), 0.4, "fragmented: 40.0%"),
-        ((17, 18, 17), 0.3, "fragmented: 30.0%"),
-        ((16, 18, 20), 0.0, "grows: 12.1% of the capacity"),
-        ((17, 20, 20), 0.29, "in order"),
-    ],
+# The events of a memory, and the beginning of its reading.
+READINGS = (
+    (events(13 * GIGABYTE), "nearly full"),
+    (events(9 * GIGABYTE), "in order"),
+    (events(4 * GIGABYTE), "room"),
+    (levels(10, 14, 20, 31), "nearly full: reduce what is alive at the peak; grows: 63.6% of the capacity"),
+    (levels(5, 12, 18, 26), "grows: 63.6% of the capacity"),
+    (levels(16, 16, 28, 16, 16), "a spike: the peak is 1.8 times the median level"),
+    (levels(16, 16, 24, 16, 16), "a spike: the peak is 1.5 times the median level"),
+    (levels(16, 16, 23, 16, 16), "in order"),
+    (levels(17, 18, 17, fragmentation=0.4), "fragmented: 40.0%"),
+    (levels(17, 18, 17, fragmentation=0.3), "fragmented: 30.0%"),
+    (levels(16, 18, 20), "grows: 12.1% of the capacity"),
+    (levels(17, 20, 20, fragmentation=0.29), "in order"),
 )
-def test_readings_of_the_memory_over_time(
-    levels: tuple[int, ...], fragmentation: float, reading: str, tmp_path: Path
-) -> None:
-    capture = read([memory_run(tmp_path, levels=levels, fragmentation=fragmentation)])
-    assert str(row(diagnose(capture)[0])["reading"]).startswith(reading)
+
+
+def test_readings_of_the_memory_in_use(tmp_path: Path) -> None:
+    capture = read([memories_run(tmp_path, [happened for happened, _ in READINGS])])
+    for finding, (_, reading) in zip(rows(diagnose(capture)[0]), READINGS, strict=True):
+        assert str(finding["reading"]).startswith(reading), finding["memory"]
 
 
 @pytest.mark.slow
@@ -263,8 +268,7 @@ def test_the_command_prints_both(captured: Path, capsys: pytest.CaptureFixture[s
     assert "Vocabulary-sized buffers" in capsys.readouterr().out
 
 
-def test_an_unknown_module_is_named(captured: Path) -> None:
-    capture = read([captured])
+def test_an_unknown_module_is_named(capture: Capture) -> None:
     with pytest.raises(UsageError, match=r"jit_step\(7\)"):
         memory(capture, module="jit_other")
     assert memory(capture, module="jit_step")[3].rows

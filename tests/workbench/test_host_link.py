@@ -73,12 +73,12 @@ def test_a_rate_is_unknown_if_nothing_waits_for_the_link() -> None:
 
 @pytest.mark.long
 def test_a_program_that_waits_longer_than_it_works_is_bound_by_the_link() -> None:
-    first = findings_of(BOUND)[0]
+    shown = named(diagnose(BOUND))
+    first = rows(shown["findings"])[0]
     assert first["finding"] == "host transfers, link-bound"
     assert first["seconds"] == pytest.approx(287 * US)
     # The step takes 300 us, the fetches 200. What is no wait takes 13.
     assert first["evidence"] == "at most 33.3% of a step to gain, by prefetch alone 4.3%"
-    shown = named(diagnose(BOUND))
     assert any("66.7% of the steps from the host at 41.9 GB/s" in note for note in shown["findings"].notes)
     (remedy,) = [row["reading"] for row in rows(shown["remedies"])[:2] if row["fact"] == "remedy"]
     assert "both directions at once" in remedy

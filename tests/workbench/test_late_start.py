@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from analyses import by, compare, gaps_and_inside, mfu, named, overview, rows, steps_table, utilization
+from analyses import by, compare, gaps_and_inside, mfu, named, overview, rows, rows_by, steps_table, utilization
 from analysis_examples import capture, device, op
 from capture_examples import late_start, run_folder, serialized
 
-from harness.records import Capture, Device, Period
+from harness.records import Capture, Device, Period, Table
 from harness.workbench.profiles import diagnosis, hotspots, reading
 from harness.workbench.profiles.analysis import tables
 from harness.workbench.profiles.database import database_of
@@ -27,6 +27,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 
 @pytest.fixture(scope="module")
+def shown(whole: Capture) -> dict[str, Table]:
+    """The tables of gaps, diagnosis and overview."""
+    return named((*gaps_and_inside(whole), *diagnosis.diagnose(whole), *overview(whole)))
+
+
+@pytest.fixture(scope="module")
 def cut(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     return read(tmp_path_factory.mktemp("late"), 2)
 
@@ -40,8 +46,7 @@ def test_a_run_begins_with_its_wait_whatever_the_clocks_drift(whole: Capture) ->
     assert [run.seconds for run in whole.devices[1].modules[2:]] == pytest.approx([1_000 * US] * 6, rel=1e-4)
 
 
-def test_waits_are_listed_by_device_and_are_not_idle(whole: Capture) -> None:
-    shown = named(gaps_and_inside(whole))
+def test_waits_are_listed_by_device_and_are_not_idle(whole: Capture, shown: dict[str, Table]) -> None:
     (row,) = rows(shown["runtime_waits"])[:1]
     assert (row["device"], row["wait"], row["module"]) == (
         "TPU:1", "for the other chips (barrier-cores)", "jit_psum(1)"
@@ -54,8 +59,8 @@ def test_waits_are_listed_by_device_and_are_not_idle(whole: Capture) -> None:
 
 
 @pytest.mark.long
-def test_the_start_is_no_idle_time_of_the_steps(whole: Capture) -> None:
-    findings = {row["finding"]: row for row in rows(named(diagnosis.diagnose(whole))["findings"])}
+def test_the_start_is_no_idle_time_of_the_steps(shown: dict[str, Table]) -> None:
+    findings = rows_by(shown["findings"])
     assert "idle between runs" not in findings
     # Between the first sum and the first step, on both devices, without the second sum and the waits before it.
     outside = findings["idle outside steps"]
@@ -64,29 +69,27 @@ def test_the_start_is_no_idle_time_of_the_steps(whole: Capture) -> None:
     assert "before the first step" in outside["evidence"]
     assert findings["waiting for other chips"]["seconds"] == pytest.approx(waits * US, rel=1e-3)
     assert findings["waiting for other chips"]["evidence"] == "longest 3.000 ms on TPU:1"
-    idle = [row for row in rows(named(gaps_and_inside(whole))["idle"]) if row["part"] == "outside steps"]
+    idle = [row for row in rows(shown["idle"]) if row["part"] == "outside steps"]
     assert {row["verdict"] for row in idle} == {"start or end: not counted"}
     assert sum(row["idle_seconds"] for row in idle) == pytest.approx(outside["seconds"])
 
 
 @pytest.mark.long
-def test_shares_are_of_the_time_that_the_overview_calls_idle_or_busy(whole: Capture) -> None:
-    findings = {row["finding"]: row for row in rows(named(diagnosis.diagnose(whole))["findings"])}
-    devices = rows(overview(whole)[0])
-    idle = sum(row["idle_fraction"] for row in devices) / 2
-    assert findings["idle outside steps"]["share"] == pytest.approx(idle, rel=1e-3)
-    assert any("100.0% of the idle time is before the first step" in note for note in overview(whole)[0].notes)
+def test_shares_are_of_the_time_that_the_overview_calls_idle_or_busy(shown: dict[str, Table]) -> None:
+    idle = sum(row["idle_fraction"] for row in rows(shown["devices"])) / 2
+    assert by(shown["findings"], "finding", "share")["idle outside steps"] == pytest.approx(idle, rel=1e-3)
+    assert any("100.0% of the idle time is before the first step" in note for note in shown["devices"].notes)
 
 
-def test_what_ran_before_the_steps_is_no_part_of_them(whole: Capture) -> None:
+def test_what_ran_before_the_steps_is_no_part_of_them(whole: Capture, shown: dict[str, Table]) -> None:
     per_step = by(named(tables(whole, hotspots.BREAKDOWN))["classes"], "class", "step_seconds")
     assert per_step == pytest.approx({"communication": 0.0, "elementwise fusion": 1_000 * US})
-    (metrics,) = rows(named(diagnosis.diagnose(whole))["metrics"])
+    (metrics,) = rows(shown["metrics"])
     assert (metrics["hottest_operation"], metrics["hottest_seconds"]) == ("fusion.5", pytest.approx(1_000 * US))
 
 
-def test_a_capture_is_as_long_as_its_last_event(whole: Capture) -> None:
-    assert "600.000 ms captured" in overview(whole)[0].title
+def test_a_capture_is_as_long_as_its_last_event(shown: dict[str, Table]) -> None:
+    assert "600.000 ms captured" in shown["devices"].title
 
 
 @pytest.mark.long

@@ -5,7 +5,6 @@ import errno
 import signal
 import socket
 from collections.abc import Iterator
-from types import FrameType
 
 from cheroot import wsgi
 from gcsfs.retry import HttpError  # type: ignore[import-untyped]
@@ -59,7 +58,7 @@ def _expect_free(port: int) -> None:
 def until_stopped() -> Iterator[None]:
     """Ends the body of the `with` without an error on Ctrl-C or SIGTERM."""
     # Ctrl-C needs a handler too: a script's background processes start with SIGINT ignored.
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     except KeyboardInterrupt:
@@ -82,7 +81,3 @@ def run_as_xprof_does(arguments: list[str]) -> int:
         except (ValueError, OSError) as error:
             raise RatchetError("xprof-refused", f"xprof did not start with {' '.join(arguments)}: {error}") from error
     return 0
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -25,20 +25,13 @@ def as_shell(text: str, is_watched: Callable[[str], bool]) -> str:
     stated = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     is_env_file = not text.startswith("#!") and bool(stated) and all(_OF_ENV_FILE.match(line) for line in stated)
     rewritten: list[str] = []
-    waiting = 0
-    for number, line in enumerate(lines):
-        if waiting:
-            rewritten.append("")
-            waiting -= 1
-            continue
-        joined = line
-        while joined.endswith("\\") and number + waiting + 1 < len(lines):
-            waiting += 1
-            joined = f"{joined[:-1]} {lines[number + waiting].strip()}"
+    while len(rewritten) < len(lines):
+        start = len(rewritten)
+        joined, end = lines[start], start + 1
+        while joined.endswith("\\") and end < len(lines):
+            joined, end = f"{joined[:-1]} {lines[end].strip()}", end + 1
         shell = _line(joined, is_watched, is_env_file=is_env_file)
-        if shell is None:
-            waiting = 0
-        rewritten.append(line if shell is None else shell)
+        rewritten += [lines[start]] if shell is None else [shell, *[""] * (end - start - 1)]
     return "\n".join(rewritten)
 
 

@@ -191,8 +191,7 @@ def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], de
 
     FLOPs are 2 times the product of all different dimensions. Without axes, each device has an equal share of the FLOPs
     and of all bytes; these bytes are a lower bound, because they assume that no two devices read the same value. With
-    axes, each device
-    reads its parts of the operands. Raises UsageError `bad-shape`, `bad-einsum`, `unknown-axis`.
+    axes, each device reads its parts of the operands. Raises UsageError `bad-shape`, `bad-einsum`, `unknown-axis`.
     """
     letters = _letters(left, right, einsum)
     sizes: dict[str, int] = {}

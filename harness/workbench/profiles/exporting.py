@@ -2,7 +2,6 @@
 
 import gzip
 import math
-import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +20,6 @@ from harness.workbench.traces import perfetto
 # jax's own trace.json.gz stops at this number of events (protocol, section 6); the export has all events.
 _CUT_AT = 1_000_000
 _PICOSECONDS = 1000  # in a nanosecond
-# In the viewer, devices come before the host.
-_DEVICE = re.compile(r"/device:")
 
 
 def export(capture: Capture, path: Path) -> tuple[Table, ...]:
@@ -54,7 +51,8 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
 def _events(capture: Capture, count: Counter[str]) -> Iterator[dict[str, object]]:
     for host, space in spaces(capture):
         zero = space.start_ps or 0
-        for plane in sorted(space.planes, key=lambda plane: (_DEVICE.match(plane.name) is None, plane.name)):
+        # In the viewer, devices come before the host.
+        for plane in sorted(space.planes, key=lambda plane: (not plane.name.startswith("/device:"), plane.name)):
             if any(line.events for line in plane.lines):
                 yield from _plane(plane, host, zero, count)
 

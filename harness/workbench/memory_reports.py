@@ -6,10 +6,10 @@ from harness import reading_limits
 from harness.dumps import memory_report
 from harness.dumps.memory_report import Held, OutOfMemory, ProgramAllocation, Refused
 from harness.errors import RatchetError
-from harness.records import Table
+from harness.records import Cell, Table
 from harness.units import decimal, percent
 from harness.workbench.profiles import memory_rules, modules
-from harness.workbench.tables import Field, Fields, table, table_of
+from harness.workbench.tables import columns, table
 
 # Padding is reported if it makes an allocation this many times as large.
 _PADDED = 1.25
@@ -18,19 +18,9 @@ _LONG = 1024
 # Frames of JAX itself do not show which code of the user made a buffer.
 _OF_JAX = ("/jax/", "/jaxlib/")
 
-_LARGEST: Fields[ProgramAllocation] = (
-    Field("shape", "shape", lambda allocation: allocation.shape.partition("{")[0], is_whole=True),
-    Field("bytes", "size", lambda allocation: allocation.bytes, "B"),
-    Field("needed_bytes", "without padding", lambda allocation: allocation.needed_bytes, "B"),
-    Field("category", "what for", lambda allocation: memory_rules.category_of_name(allocation.op_name)),
-    Field("remedy", "what makes it smaller", lambda allocation: remedy(allocation), is_whole=True),
-    Field("source", "source", lambda allocation: allocation.source),
-    Field("operation", "from", lambda allocation: allocation.op_name.partition("[")[0]),
-)
-_IN_KERNEL: Fields[ProgramAllocation] = (
-    *(field for field in _LARGEST if field.name != "category"),
-    Field("buffer", "what it is", lambda allocation: allocation.tag.partition(" The u8 ")[0], is_whole=True),
-)
+_SIZES = "shape!;bytes=size;needed_bytes=without padding"
+_LARGEST = columns(f"{_SIZES};category=what for;remedy=what makes it smaller!;source;operation=from")
+_IN_KERNEL = columns(f"{_SIZES};remedy=what makes it smaller!;source;operation=from;buffer=what it is!")
 _REFUSED_REMEDY = {
     True: "see what the program needs: .lower(...).compile().memory_analysis(); then use a smaller batch, "
     "jax.checkpoint, or donate_argnums for arguments that are not needed afterwards",
@@ -121,9 +111,18 @@ def _out_of_memory(full: OutOfMemory, name: str) -> Table:
         notes.append(
             f"The allocations below are {percent(named / full.used_bytes)} of this size; the compiler lists no others."
         )
-    fields, why = _IN_KERNEL if is_kernel else _LARGEST, " ".join((*notes, "The message lists no allocation."))
+    shown, why = _IN_KERNEL if is_kernel else _LARGEST, " ".join((*notes, "The message lists no allocation."))
     title = f"what did not fit into {space}, according to {name}"
-    return table_of("out_of_memory", title, "static", fields, full.largest, notes, why)
+    rows = [_row(allocation, is_kernel=is_kernel) for allocation in full.largest]
+    return table("out_of_memory", title, "static", shown, rows, notes, why)
+
+
+def _row(allocation: ProgramAllocation, *, is_kernel: bool) -> tuple[Cell, ...]:
+    sizes = allocation.shape.partition("{")[0], allocation.bytes, allocation.needed_bytes
+    origin = remedy(allocation), allocation.source, allocation.op_name.partition("[")[0]
+    if is_kernel:
+        return (*sizes, *origin, allocation.tag.partition(" The u8 ")[0])
+    return (*sizes, memory_rules.category_of_name(allocation.op_name), *origin)
 
 
 def _refused(asked: Refused, name: str) -> Table:

@@ -1,14 +1,12 @@
-"""Tables and their columns: columns parsed from a text, or fields that pair a column with a function for its cell."""
+"""Tables, and their columns parsed from a text."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from harness.records import Cell, Column, Table
 from harness.records.table import Origin, Unit
 
-T = TypeVar("T")
 # The unit of a column, by the end of its name.
 _UNITS: tuple[tuple[str, Unit], ...] = (
     ("flops_per_second", "FLOP/s"),
@@ -44,38 +42,6 @@ def _column(text: str) -> Column:
     name, title, unit, whole = match.groups()
     kind: Any = unit_of(name) if unit is None else unit
     return Column(name=name, title=name if title is None else title, unit=kind, is_whole=bool(whole))
-
-
-@dataclass(frozen=True, slots=True)
-class Field(Generic[T]):
-    """A column, and the function that computes its cell from an object."""
-
-    name: str
-    title: str
-    cell: Callable[[T], Cell]
-    unit: Unit = ""
-    is_whole: bool = False
-
-    @property
-    def column(self) -> Column:
-        return Column(name=self.name, title=self.title, unit=self.unit, is_whole=self.is_whole)
-
-
-Fields: TypeAlias = tuple[Field[T], ...]
-
-
-def table_of(
-    name: str,
-    title: str,
-    origin: Origin,
-    fields: Fields[T],
-    things: Iterable[T],
-    notes: Iterable[str] = (),
-    why_empty: str = "",
-) -> Table:
-    """A table with one row for each of `things`; `notes` and `why_empty` as in `table`."""
-    rows = [tuple(field.cell(thing) for field in fields) for thing in things]
-    return table(name, title, origin, tuple(field.column for field in fields), rows, notes, why_empty)
 
 
 def table(

@@ -15,7 +15,7 @@ from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, specifi
 from harness.workbench.hlo.prediction import operation_time, peak
 from harness.workbench.hlo.tables import copy_tables, memory_table, placement_table, rests_on, true_shape_table
 from harness.workbench.hlo.work import compiler_cycles, matmul_dtype, matmuls, work
-from harness.workbench.tables import Field, Fields, columns, table, table_of
+from harness.workbench.tables import columns, table
 
 _OPERATIONS = {
     "fusion": "several operations in one pass over the data, with at most one matmul",
@@ -151,14 +151,7 @@ def _holds(body: Computation) -> str:
 
 def _inside(body: Computation) -> Table:
     """A table of the operations that a fusion runs in one pass, in their order."""
-    fields: Fields[Instruction] = (
-        Field("name", "operation", lambda inner: inner.name),
-        Field("opcode", "what", lambda inner: inner.opcode),
-        Field("shape", "result", lambda inner: inner.shape.plain),
-        Field("operands", "of", lambda inner: ", ".join(operand.name for operand in inner.operands) or None),
-        Field("operation", "comes from", lambda inner: inner.op_name or None),
-        Field("source", "source", lambda inner: inner.source or None),
-    )
+    named = "name=operation;opcode=what;shape=result;operands=of;operation=comes from;source"
     listed = [inner for inner in body.instructions if inner.opcode not in ("parameter", "constant")]
     notes = ["Only the fusion's results are written to memory. Operands without a row are constants or inputs."]
     if len(listed) > _HELD:
@@ -166,9 +159,13 @@ def _inside(body: Computation) -> Table:
     root = body.root
     if root is not None and len(listed) > _HELD:
         listed = [*listed[: _HELD - 1], root]
-    return table_of(
-        "inside", f"inside {body.name}", "static", fields, listed, notes, "the fusion only returns its operands"
-    )
+    rows = []
+    for inner in listed:
+        operands = ", ".join(operand.name for operand in inner.operands) or None
+        origin = inner.op_name or None, inner.source or None
+        rows.append((inner.name, inner.opcode, inner.shape.plain, operands, *origin))
+    why = "the fusion only returns its operands"
+    return table("inside", f"inside {body.name}", "static", named, rows, notes, why)
 
 
 def _matmul_words(graph: Graph, matmul: Instruction) -> str:

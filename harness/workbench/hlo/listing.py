@@ -18,7 +18,7 @@ from harness.workbench.hlo.resharding import constraint_table, large_collectives
 from harness.workbench.hlo.tables import copy_tables, memory_table, rests_on, true_shape_table
 from harness.workbench.hlo.waste import module_waste
 from harness.workbench.hlo.work import InstructionWork, matmul_dtype, matmuls, work
-from harness.workbench.tables import Field, Fields, table, table_of
+from harness.workbench.tables import columns, table
 
 # Values with less than a tenth of padding are not listed.
 _NOTABLE_OVERHEAD = 1.1
@@ -75,15 +75,8 @@ class _ListedOperation:
         return None if self.time.seconds is None else self.time.seconds * (1 if self.runs is None else self.runs)
 
 
-_OPERATIONS: Fields[_ListedOperation] = (
-    Field("name", "operation", lambda listed: listed.name),
-    Field("what", "what", lambda listed: listed.what),
-    Field("flops", "FLOPs", lambda listed: listed.work.flops, "FLOP"),
-    Field("hbm_bytes", "HBM", lambda listed: listed.work.hbm_bytes, "B"),
-    Field("bound", "bound by", lambda listed: listed.time.bound),
-    Field("mxu_fill", "MXU filled", lambda listed: listed.mxu_fill, "fraction"),
-    Field("runs", "runs", lambda listed: listed.runs, "count"),
-    Field("seconds", "time", lambda listed: listed.seconds, "s"),
+_OPERATIONS = columns(
+    "name=operation;what;flops=FLOPs;hbm_bytes=HBM;bound=bound by;mxu_fill=MXU filled:fraction;runs:count;seconds=time"
 )
 
 
@@ -129,7 +122,11 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
         notes.append("`-` runs: the operation is in a loop or branch whose number of runs is unknown; it counts once.")
     title = f"hottest operations of {graph.module.name}, predicted on {target.name}"
     why = "the module computes nothing: it has only arguments, constants and renamed values"
-    return table_of("operations", title, "predicted", _OPERATIONS, listed[:top], notes, why)
+    rows = [
+        (of.name, of.what, of.work.flops, of.work.hbm_bytes, of.time.bound, of.mxu_fill, of.runs, of.seconds)
+        for of in listed[:top]
+    ]
+    return table("operations", title, "predicted", _OPERATIONS, rows, notes, why)
 
 
 def _host_sums(listed: Sequence[_ListedOperation]) -> list[str]:
@@ -167,17 +164,9 @@ def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
     return replace(first, notes=tuple(notes)), *others
 
 
-_TRAFFIC: Fields[Traffic] = (
-    Field("name", "operation", lambda traffic: traffic.name),
-    Field("kind", "kind", lambda traffic: traffic.kind),
-    Field("result", "result", lambda traffic: traffic.result),
-    Field("devices_per_group", "group", lambda traffic: traffic.size, "count"),
-    Field("stride", "stride", lambda traffic: traffic.stride, "count"),
-    Field("axes", "axes", lambda traffic: ", ".join(traffic.axes) or None),
-    Field("array_bytes", "V", lambda traffic: traffic.array_bytes, "B"),
-    Field("runs", "runs", lambda traffic: traffic.runs, "count"),
-    Field("seconds", "time", lambda traffic: traffic.seconds, "s"),
-    Field("replica_groups", "groups", lambda traffic: traffic.groups),
+_TRAFFIC = columns(
+    "name=operation;kind;result;devices_per_group=group:count;stride:count;axes;array_bytes=V;runs:count;seconds=time;"
+    "replica_groups=groups"
 )
 
 
@@ -192,7 +181,11 @@ def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
         f"collectives, predicted on {target.name}",
         "XLA put no collective into the module; transfers inside kernels are not listed here",
     )
-    return table_of("collectives", title, "predicted", _TRAFFIC, sent, (note,), why)
+    rows = []
+    for of in sent:
+        what = of.name, of.kind, of.result, of.size, of.stride, ", ".join(of.axes) or None
+        rows.append((*what, of.array_bytes, of.runs, of.seconds, of.groups))
+    return table("collectives", title, "predicted", _TRAFFIC, rows, (note,), why)
 
 
 def _padding(graph: Graph, top: int) -> Table:

@@ -6,14 +6,14 @@ from typing import TypeAlias
 from harness.chips.row import Figures
 from harness.hlo.shapes import Array
 from harness.hlo.sharding import Mesh
-from harness.records import Column, Table
+from harness.records import Cell, Column, Table
 from harness.units import decimal, quantity
 from harness.workbench.hlo.copies import Copy
 from harness.workbench.hlo.global_shapes import TrueShape
 from harness.workbench.hlo.interconnect import host_rates
 from harness.workbench.hlo.mesh import specification
 from harness.workbench.hlo.prediction import Time
-from harness.workbench.tables import Field, Fields, columns, table, table_of
+from harness.workbench.tables import columns, table
 
 # A table of more than _MANY values leaves out values below _SMALL_BYTES: flags and counters of asynchronous operations.
 _MANY, _SMALL_BYTES = 8, 64
@@ -22,16 +22,7 @@ _DRAWN = 16
 
 # An array with its role and its name.
 _Value: TypeAlias = tuple[str, str, Array]
-_VALUES: Fields[_Value] = (
-    Field("value", "value", lambda value: f"{value[0]} {value[1]}".strip()),
-    Field("shape", "shape", lambda value: value[2].plain),
-    Field("order", "order", lambda value: value[2].layout.order if value[2].layout else "not given"),
-    Field("tiles", "tiles", lambda value: _tiles(value[2])),
-    Field("padded_to", "padded to", lambda value: _padded_sizes(value[2])),
-    Field("bytes", "in memory", lambda value: value[2].padded_bytes, "B"),
-    Field("overhead", "overhead", lambda value: value[2].overhead, "ratio"),
-    Field("memory", "in", lambda value: value[2].layout.memory if value[2].layout else "not given"),
-)
+_VALUES = columns("value;shape;order;tiles;padded_to=padded to;bytes=in memory;overhead:ratio;memory=in")
 
 
 def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str = "") -> Table:
@@ -53,7 +44,13 @@ def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str
     if any(any(array.dynamic) for _, _, array in values):
         notes.append("<= marks a dimension known only at run time; bytes are for its upper bound.")
     why = why_empty or "neither the result nor an operand has a shape"
-    return table_of(name, title, "static", _VALUES, shown, notes, why)
+    rows = [(f"{role} {called}".strip(), array.plain, *_in_memory(array)) for role, called, array in shown]
+    return table(name, title, "static", _VALUES, rows, notes, why)
+
+
+def _in_memory(array: Array) -> tuple[Cell, ...]:
+    order, memory = (array.layout.order, array.layout.memory) if array.layout else ("not given", "not given")
+    return order, _tiles(array), _padded_sizes(array), array.padded_bytes, array.overhead, memory
 
 
 def placement_table(array: Array) -> Table | None:
@@ -91,15 +88,9 @@ def rests_on(target: Figures, *times: Time) -> str:
     )
 
 
-_COPIES: Fields[Copy] = (
-    Field("name", "copy", lambda copy: copy.name),
-    Field("kind", "kind", lambda copy: copy.kind),
-    Field("shape", "value", lambda copy: copy.shape),
-    Field("producer", "from", lambda copy: copy.producer),
-    Field("consumers", "to", lambda copy: ", ".join(copy.consumers) or "nobody"),
-    Field("bytes_per_step", "a step", lambda copy: copy.bytes_moved, "B"),
-    Field("runs", "steps", lambda copy: copy.runs, "count"),
-    Field("bytes_per_run", "a run", lambda copy: copy.bytes_per_run, "B"),
+_COPIES = columns(
+    "name=copy;kind;shape=value;producer=from;consumers=to;bytes_per_step=a step:B;runs=steps:count;"
+    "bytes_per_run=a run:B"
 )
 
 
@@ -107,7 +98,11 @@ def copy_tables(listed: Sequence[Copy]) -> tuple[Table, ...]:
     """Two tables: copies with producer, consumer and cost; causes and remedies."""
     why = "the module has no copy and no transpose"
     notes = ("Bytes are read plus written, padding included.",)
-    copies = table_of("copies", "copies", "static", _COPIES, listed, notes, why)
+    rows = []
+    for of in listed:
+        consumers = ", ".join(of.consumers) or "nobody"
+        rows.append((of.name, of.kind, of.shape, of.producer, consumers, of.bytes_moved, of.runs, of.bytes_per_run))
+    copies = table("copies", "copies", "static", _COPIES, rows, notes, why)
     return (copies, _causes(listed)) if listed else (copies,)
 
 
@@ -128,14 +123,7 @@ def _causes(listed: Sequence[Copy]) -> Table:
     return table("copy_causes", "why the copies are there, and how to remove them", "static", _CAUSES, rows)
 
 
-_TRUE_SHAPES: Fields[TrueShape] = (
-    Field("name", "value", lambda shape: shape.name),
-    Field("local", "here", lambda shape: shape.local),
-    Field("whole", "whole", lambda shape: shape.whole),
-    Field("parts", "split into", lambda shape: "x".join(map(str, shape.parts))),
-    Field("sharding", "sharding", lambda shape: specification(shape.axes) or None),
-    Field("because", "because", lambda shape: shape.because),
-)
+_TRUE_SHAPES = columns("name=value;local=here;whole;parts=split into;sharding;because")
 
 
 def true_shape_table(shapes: Sequence[TrueShape], mesh: Mesh | None) -> Table:
@@ -148,4 +136,8 @@ def true_shape_table(shapes: Sequence[TrueShape], mesh: Mesh | None) -> Table:
             f"The module names no axes. The mesh {mesh}, with the last axis varying fastest, is guessed from "
             f"shardings and groups. To name the axes, use --mesh {names}."
         )
-    return table_of("true_shapes", title, "static", _TRUE_SHAPES, shapes, notes, why)
+    rows = [
+        (of.name, of.local, of.whole, "x".join(map(str, of.parts)), specification(of.axes) or None, of.because)
+        for of in shapes
+    ]
+    return table("true_shapes", title, "static", _TRUE_SHAPES, rows, notes, why)

@@ -14,7 +14,7 @@ from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
 from harness.workbench.hlo.prediction import operation_time
 from harness.workbench.hlo.work import matmul_dtype, padding_bytes, work
-from harness.workbench.tables import Field, Fields, table_of
+from harness.workbench.tables import columns, table
 
 PADDING, OTHER = "padding", "other moves"
 # Kinds that only captures have, because only a capture shows how long a program waits for an overlapped copy.
@@ -33,6 +33,8 @@ _KINDS = {
     ),
 }
 KINDS = (*dict.fromkeys(_KINDS.values()), PADDING, HOST_WAIT, COPY_WAIT)
+_TOTAL = columns("kind;operations:count;hbm_bytes=moved;seconds=time;share=of all")
+_LINES = columns("source=source line;kinds;hbm_bytes=moved;seconds=time;most=most in")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +112,11 @@ def waste_tables(
     rows = sorted(((kind, some) for kind, some in kinds if some), key=lambda row: -_seconds(row[1]))
     if rows:
         rows.append(("together", list(listed)))
-    total: Fields[tuple[str, list[Waste]]] = (
-        Field("kind", "kind", lambda row: row[0]),
-        Field("operations", "operations", lambda row: len({(item.name, item.source) for item in row[1]}), "count"),
-        Field("hbm_bytes", "moved", lambda row: _bytes(row[1]), "B"),
-        Field("seconds", "time", lambda row: _seconds(row[1]), "s"),
-        Field("share", "of all", lambda row: _seconds(row[1]) / whole_seconds if whole_seconds else None, "fraction"),
-    )
+    total = []
+    for kind, some in rows:
+        count = len({(item.name, item.source) for item in some})
+        share = _seconds(some) / whole_seconds if whole_seconds else None
+        total.append((kind, count, _bytes(some), _seconds(some), share))
     why = why or "no operation only moves, rearranges or casts a value, and no value is padded"
     unknown = sum(item.hbm_bytes is None for item in listed)
     more = (f"Not in the sums: {quantity(unknown, 'operation')} of unknown size.",) if unknown else ()
@@ -125,20 +125,18 @@ def waste_tables(
         lines[item.source or NO_SOURCE].append(item)
     ranked = sorted(lines.items(), key=lambda item: (-_seconds(item[1]), item[0]))
     shown = ranked[:top]
-    by_line: Fields[tuple[str, list[Waste]]] = (
-        Field("source", "source line", lambda row: row[0]),
-        Field("kinds", "kinds", lambda row: ", ".join(dict.fromkeys(item.kind for item in row[1]))),
-        Field("hbm_bytes", "moved", lambda row: _bytes(row[1]), "B"),
-        Field("seconds", "time", lambda row: _seconds(row[1]), "s"),
-        Field("most", "most in", lambda row: max(row[1], key=lambda item: item.seconds or 0.0).name),
-    )
+    by_line = []
+    for source, some in shown:
+        kinds_of_line = ", ".join(dict.fromkeys(item.kind for item in some))
+        most = max(some, key=lambda item: item.seconds or 0.0)
+        by_line.append((source, kinds_of_line, _bytes(some), _seconds(some), most.name))
     left = (f"{len(shown)} of {len(ranked)} lines are shown.",) if len(shown) < len(ranked) else ()
     heading = "work that does nothing useful"
     if rows and whole_seconds:
         heading += f": {percent(_seconds(listed) / whole_seconds)} of the time"
     return (
-        table_of("waste", heading, origin, total, rows, (*notes, *more), why),
-        table_of("waste_lines", "source lines with useless work", origin, by_line, shown, left, why),
+        table("waste", heading, origin, _TOTAL, total, (*notes, *more), why),
+        table("waste_lines", "source lines with useless work", origin, _LINES, by_line, left, why),
     )
 
 

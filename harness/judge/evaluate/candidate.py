@@ -41,14 +41,14 @@ from harness.records import Claims, PallasCall, Statement, Trace
 from harness.sandbox import arrays, asked_device
 from harness.sandbox.messages import Done, Rejected
 
-# The limit on work outside Pallas calls, as a share of the useful work ("cheap elementwise work"). Scaling Q before an
-# attention kernel takes 0.002 %.
+# The limit on the FLOPs outside Pallas calls ("cheap elementwise work"), as a share of the problem's useful FLOPs.
+# Scaling Q before an attention kernel takes 0.002 % of the useful FLOPs.
 _OUTSIDE_SHARE = 0.05
 # The number of small objects that occupy free addresses (see `_refuse_another`). It is larger than the number of free
 # addresses for small objects after the imports of JAX and numpy.
 _BALLAST = 1 << 18
 
-# Removes the judge's frames, so that source lines are those of the candidate and its packages.
+# JAX leaves the judge's frames out of the source lines of operations, which then name the candidate or its packages.
 source_info_util.register_exclusion(str(Path(harness.__file__).parent))
 # This process serves one candidate: `export_cpu` and `interpret` use the programs of `trace` and `trace_smaller`.
 _full: TracedKernel | None = None
@@ -67,7 +67,10 @@ _loaded: tuple[str, Callable[..., Any], integrity.Snapshot, str] | None = None
 
 
 def trace(request: messages.TraceRequest) -> messages.TraceReply:
-    """Loads, checks and traces kernel.py; writes the chip's program and the traced program. Raises Rejected."""
+    """Loads, checks and traces kernel.py. Writes the chip's program and, if requested, the traced program.
+
+    Raises Rejected.
+    """
     global _full, _reduced, _second_shape, _loaded, _room
     _runs.clear()
     _left.clear()
@@ -143,7 +146,10 @@ def trace(request: messages.TraceRequest) -> messages.TraceReply:
 
 
 def trace_smaller(request: messages.ShapesRequest) -> messages.ShapesReply:
-    """Traces the candidate again, and for smaller shapes. Raises Rejected."""
+    """Traces the candidate again, at the full shape and at smaller shapes, and chooses the shapes to check.
+
+    Raises Rejected.
+    """
     global _reduced, _second_shape
     assert _full is not None
     assert _loaded is not None
@@ -291,7 +297,7 @@ def _loop_warnings(work: jaxprs.Flops) -> Iterator[str]:
 
 
 def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str, ...]:
-    """The claims of get_tiling_meta() that the trace contradicts."""
+    """A sentence for each claim of get_tiling_meta() that the trace contradicts; none unless the program has one call."""
     tiling = claims.tiling
     if tiling is None or len(calls) != 1:
         return ()
@@ -323,7 +329,7 @@ def _traced(shape: messages.TracedShape) -> TracedKernel:
 
 
 def export_cpu(request: messages.ExportRequest) -> Done:
-    """Writes the CPU reference program, made from the program that was traced for the requested shape."""
+    """Writes the program to check, made from the trace for the requested shape (`interpretation.checked_program`)."""
     traced = _traced(request.shape)
     program = interpretation.checked_program(traced.closed, traced.shapes, traced.chip, request.fill)
     Path(request.artifact).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The process that checks results: it runs the CPU reference program, never kernel.py, and compares with float64.
+"""The process that checks results: it runs the CPU reference program, never kernel.py, and compares it with float64.
 
 operators/blocks.py chooses the rows to compare (`sampled_rows`). operators/tolerance.py has the limits on their errors.
 """
@@ -115,7 +115,7 @@ def _problem(path: str, reduced: int | None, is_second: bool = False) -> Problem
 
 @lru_cache(maxsize=1)
 def _inputs(path: str, reduced: int | None, is_second: bool, family: str, seed: int) -> Sequence[NDArray[Any]]:
-    """The inputs of one family; the last result is cached, because probes change the inputs of the last check."""
+    """The inputs of one family; the last result is cached, because probes start from the inputs of the last check."""
     return _problem(path, reduced, is_second).make_inputs(family, seed)
 
 
@@ -128,7 +128,7 @@ class _ReferenceRun:
     outputs: tuple[NDArray[Any], ...] = ()
 
 
-# The last run is kept, because probes compare with the checked outputs.
+# The last run is kept, because probes compare new outputs with the checked outputs.
 _last = _ReferenceRun()
 
 
@@ -163,12 +163,12 @@ def _run_untouched(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArra
 
 @cache
 def program(artifact: str) -> Callable[..., Any]:
-    """The exported program, compiled on its first call for the CPU."""
+    """The exported program, compiled for the CPU on its first call."""
     return jit_as_written(jax.export.deserialize(bytearray(Path(artifact).read_bytes())).call)
 
 
 def run(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-    """The outputs of the exported program, as arrays of this process."""
+    """The outputs of the exported program, as numpy arrays."""
     outputs = jax.block_until_ready(program(artifact)(*inputs))
     return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(outputs))
 

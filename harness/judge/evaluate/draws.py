@@ -34,7 +34,10 @@ def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = True) -> Fill:
 
 
 def unforeseen_number(*, is_negative: bool = False) -> float:
-    """A large number. In a running maximum it hides all later values; with `is_negative`, in a running minimum."""
+    """A large random number, which hides all later values of a running maximum.
+
+    With `is_negative`, it is negative and hides all later values of a running minimum.
+    """
     size = float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
     return -size if is_negative else size
 

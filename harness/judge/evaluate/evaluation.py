@@ -91,7 +91,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
                 evaluations = [Evaluation(plans[0], children, listener)]
                 evidence = evaluations[0].run()
             else:
-                # The stamp in the suite's own folder is the first that a search for an attempt's dumps reads.
+                # A search for an attempt's dumps first reads the stamp in the suite's own folder.
                 stamp(work, request.candidate)
                 evaluations = [
                     Evaluation(plan, children, Listener(progress=named(plan.member.name, listener.progress)))

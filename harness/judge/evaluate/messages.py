@@ -132,7 +132,7 @@ class CheckReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """Probe how outputs of the CPU reference program `artifact` depend on its inputs. `seed` draws inputs and probes.
+    """Probe how outputs of the CPU reference program `artifact` depend on its inputs; draw both with `seed`.
 
     If `reduced` is None, the shape is the full shape. `full`: make only the probes that are worth their time at the
     full shape. `over` is the chip of a program over a mesh.
@@ -175,7 +175,7 @@ class CertifyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileRequest:
-    """Compile `artifact` for the chip; write the HLO text to `hlo_texts` and the kernels' Mosaic to its directory."""
+    """Compile `artifact` for `chip`; write the HLO text to `hlo_texts`, the kernels' Mosaic to `mosaic_directory`."""
 
     artifact: str
     problem: str

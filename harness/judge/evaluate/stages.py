@@ -297,7 +297,7 @@ def _subject(plan: Plan, program: ReferenceProgram, reduced: int | None) -> dict
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The families that the CPU reference program runs at the full shape: without the first if it is interpreted."""
+    """The families for the CPU reference program at the full shape: all; or without the first, if it is interpreted."""
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
@@ -454,7 +454,7 @@ def _of_checks(policy: Policy) -> float:
 
 
 def left_out(plan: Plan, state: State) -> tuple[str, ...]:
-    """The names of the checks at the full shape, as records show them, for a candidate without these checks."""
+    """The names, as records show them, of the full-shape checks that a candidate that is too slow does not get."""
     problem = plan.problem
     families = [f"{family} (full)" for family in _families_at_full(plan, state)]
     probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))

@@ -98,7 +98,7 @@ class Workers:
 
     @property
     def is_compiling(self) -> bool:
-        """True while the chip's program is compiled or simulated, with or without the checks left out."""
+        """True while the chip's program is compiled or simulated, or its variant with all checks is simulated."""
         return any(job.task in ("compile", "simulate") for job in self._jobs)
 
     @property
@@ -126,7 +126,7 @@ class Workers:
         return chosen
 
     def _share_cores(self) -> None:
-        """Makes processes yield to the compilation and simulation of the chip's program, which all else awaits.
+        """Lowers the priority of the other processes while the chip's program is compiled or simulated.
 
         Checks at the contest's shape also yield to checks at reduced shapes, which end more evaluations.
         """

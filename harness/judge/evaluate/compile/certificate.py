@@ -6,8 +6,8 @@ the judge works on this data in another process, where JAX's rules are unchanged
 
 - It lowers the traced program for the CPU, and checks the results of this program.
 - It lowers the traced program for the chip. The chip's program itself comes from the candidate's process, because only
-  that process knows the lines of kernel.py. It must equal the judge's lowering operation by operation, kernels
-  included.
+  that process knows the lines of kernel.py. The chip's program must equal the judge's lowering operation by operation,
+  kernels included.
 - It checks that the operations outside kernels are the same on both platforms.
 """
 
@@ -87,8 +87,8 @@ def certify(request: CertifyRequest) -> Certificate:
 def _require_sound(closed: Any, chip: Chip) -> None:
     """Raises Rejected `foreign-primitive` if a primitive is not JAX's, `forged-result` if a value's type is wrong.
 
-    No trace produces a program with wrong types. The compiler and the interpreter could read different types from it,
-    and so compute different results.
+    No trace produces a program with wrong types. From such a program, the compiler and the interpreter could read
+    different types, and so compute different results.
     """
     for name, _ in normal_form.primitives(closed):
         if name.startswith(normal_form.UNKNOWN):

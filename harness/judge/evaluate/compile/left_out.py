@@ -1,4 +1,4 @@
-"""Finds and removes, in a program's bytes, the options of kernels that make the compiler leave checks out.
+"""Finds the kernel options in a program's bytes that make the compiler leave checks out, and sets them to false.
 
 This is unrelated to the pass of XLA that the judge itself leaves out on the CPU (interpret/as_written.py).
 """

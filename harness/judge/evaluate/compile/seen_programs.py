@@ -80,7 +80,10 @@ class SeenPrograms:
         return seen
 
     def keep(self, key: str, work: Path, compiled: CompileReply, simulation: Simulation) -> None:
-        """Caches the results and drops the least recently used entries; does nothing if the folder is not writable."""
+        """Caches the results. If all entries then exceed `most_bytes`, drops the least recently used entries.
+
+        Does nothing if the entry is too large or the folder is not writable.
+        """
         with contextlib.suppress(OSError, ValueError):
             data = _packed(Seen(key=key, compiled=compiled, simulation=simulation), work)
             if len(data) > min(_MOST_BYTES_OF_ONE, self.most_bytes):

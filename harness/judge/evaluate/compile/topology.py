@@ -19,12 +19,12 @@ _BOTH_CORES = {"chip_config_name": "megacore"}
 
 
 def described_device(chip: Chip) -> jax.Device:
-    """A device with all cores of `chip`. Raises RatchetError `wrong-topology` if libtpu reports other cores."""
+    """A device with all cores of `chip`. Raises RatchetError `wrong-topology` if libtpu reports another core count."""
     return _described_devices(chip)[0]
 
 
 def described_shapes(inputs: Sequence[Array], chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes of these inputs on the device of `chip`. Over a mesh they are split over the chips in order of number.
+    """The shapes of these inputs on the device of `chip`. Over a mesh, they are split over the chips in device order.
 
     Raises RatchetError `wrong-topology`.
     """

@@ -1,4 +1,4 @@
-"""Rewrites kernels with inputs aliased to outputs, for which `interpret=True` makes two arrays."""
+"""Rewrites kernels whose inputs are aliased to outputs: `interpret=True` makes two arrays where a chip has one."""
 
 from collections.abc import Mapping
 from math import prod
@@ -14,8 +14,8 @@ def with_one_memory(equation: Equation, vmem_bytes: int) -> Jaxpr:
     """The kernel of a Pallas call. An input in HBM that is aliased to an output is replaced by this output.
 
     On a chip, input and output are one array, so a write to one can be read from the other. The interpreter's array for
-    the output begins with the input's contents. If XLA may keep the array in VMEM (at most `vmem_bytes`), an input
-    window and an output window with equal blocks are the same part of one array, so this input is replaced too.
+    the output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM. Then an input
+    window and an output window with equal blocks and index maps are the same memory, so this input is replaced too.
     """
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     first, inputs = mapping.num_index_operands, mapping.num_inputs
@@ -58,7 +58,7 @@ def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
 
 
 def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
-    """An inner program of `equation` after `_renamed`. It has other variables for these inputs and outputs."""
+    """The inner program `part` of `equation` after `_renamed`, which replaces the variables that `part` uses."""
     if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
         return part  # a loop's condition never reads aliased inputs or outputs
     # The inner program takes the equation's last operands; predicates and other programs' operands come before them.

@@ -1,10 +1,10 @@
 """Compiles programs for the CPU with XLA's algebraic simplifier left out, and tests that nothing else rewrites them.
 
 The algebraic simplifier of XLA for CPUs rewrites floating-point arithmetic, such as (x + a) - b to x + (a - b),
-log(exp(x)) to x, and exp(a) exp(b) to exp(a + b). In kernels, the TPU's compiler does not; for operations outside them,
-`simplified` has the rules of XLA for a TPU. With this pass, a kernel that
-overflows or rounds on a chip would be right on the CPU, and a kernel that rounds on purpose would be wrong on the CPU.
-A fused multiply-add, which rounds once instead of twice, has the same effect (`ROUND_TWICE` in sandbox/environment.py
+log(exp(x)) to x, and exp(a) exp(b) to exp(a + b). The TPU's compiler rewrites no arithmetic in kernels; for operations
+outside kernels, `simplified` has the rules of XLA for a TPU. If the simplifier ran on the CPU, a kernel that overflows
+or rounds on a chip would be right on the CPU, and a kernel that rounds on purpose would be wrong on the CPU. A fused
+multiply-add, which rounds once instead of twice, would have the same effect (`ROUND_TWICE` in sandbox/environment.py
 prevents it).
 """
 
@@ -53,7 +53,7 @@ def rewritten_arithmetic(jit: Callable[[Callable[..., Any]], Callable[..., Any]]
 def _is_same(got: Any, expected: Any) -> bool:
     """True if the finite numbers are about the same, and all other numbers are in the same places.
 
-    Infinity and NaN count as the same, because infinity times a subnormal number is NaN if the CPU flushes it to 0.
+    Infinity and NaN count as the same: if the CPU flushes subnormal numbers to 0, infinity times such a number is NaN.
     """
     mine, stated = (np.where(np.isfinite(values), values, np.nan) for values in (got, expected))
     return np.allclose(mine, stated, rtol=1e-4, atol=0, equal_nan=True)

@@ -87,7 +87,7 @@ _run: Buffers | None = None
 def as_on_chip(*, comes_early: bool, seed: int) -> Iterator[Buffers]:
     """Within this context interpreted programs run with the buffers of a chip, one program at a time.
 
-    Afterwards buffers hold numbers drawn with `seed` wherever nothing was written.
+    Afterwards, buffers hold numbers drawn with `seed` where nothing was written, except as `_leave_anything` states.
     Raises NotImplementedError if this version of JAX's interpreter is unknown here.
     """
     global _run
@@ -127,7 +127,7 @@ def _with_purpose(name: str, function: Any) -> Any:
         finally:
             _access.purpose = ""
 
-    # Copies call the function without its handler of errors.
+    # JAX's copies call `__wrapped__`, which is the function without its error handler.
     accessed.__wrapped__ = getattr(function, "__wrapped__", function)  # type: ignore[attr-defined]
     return accessed
 

@@ -199,7 +199,10 @@ def _exp(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _exp2(equation: Equation, _: Chip) -> Model | None:
-    """Models 2^x: all chips compute it directly. XLA on a CPU rounds x ln 2 first: in bfloat16, 11 % off at 2^-28."""
+    """Models 2^x, which all chips compute directly. XLA on a CPU rounds x ln 2 first.
+
+    In bfloat16, this rounding makes the result 11 % wrong at 2^-28.
+    """
     if is_bfloat16(equation.invars[0]):
         return lambda x: _power_of_two(_wide(x))
     return _exact_power_of_two if is_float32(equation.invars[0]) else None
@@ -503,7 +506,7 @@ def _gather(equation: Equation, _: Chip) -> Model:
 
 
 def _multiple_of(equation: Equation, _: Chip) -> Model:
-    """Rounds the value down to the multiple that the kernel promises, because the compiler may rely on this promise."""
+    """Rounds the value towards 0 to the multiple that the kernel promises: the compiler may rely on this promise."""
     factor = int(np.lcm.reduce(equation.params["values"]))
     return lambda x: lax.sub(x, lax.rem(x, lax.full_like(x, factor)))
 
@@ -549,7 +552,7 @@ def _words(value: Any) -> Any:
 
 
 def _packed(equation: Equation, _: Chip) -> Model | None:
-    """Models packing: integers keep their low bits, floats are rounded to bfloat16. The first operand is lowest."""
+    """Models packing: integers keep low bits, floats are rounded to bfloat16. The first operand has the lowest bits."""
     packed_dtype = jnp.dtype(equation.params["packed_dtype"])
     is_float = packed_dtype == jnp.bfloat16
     bits = 16 if is_float else jnp.iinfo(packed_dtype).bits

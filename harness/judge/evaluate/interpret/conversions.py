@@ -1,4 +1,4 @@
-"""Tests that XLA on this CPU performs the conversions that `chip_model` writes. XLA skips some of those of JAX."""
+"""Tests that XLA on this CPU performs the conversions that `chip_model` adds. XLA skips some that JAX itself writes."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -42,7 +42,7 @@ def skipped_conversions(dtypes: Sequence[str]) -> list[str]:
     traced = jax.make_jaxpr(sums)(values)
     got = jit_as_written(core.jaxpr_as_fun(traced.replace(jaxpr=chip_model.with_roundings(traced.jaxpr))))(values)
     expected = [values.astype(jnp.dtype(dtype)).astype(np.float32).sum(axis=1) for dtype in dtypes]
-    # A missing conversion changes these sums by 1e-4, another order of additions changes them by 1e-6.
+    # A missing conversion changes these sums by 1e-4 (relative), another order of additions by 1e-6.
     return [
         dtype for dtype, g, e in zip(dtypes, got, expected, strict=True) if not np.allclose(g, e, rtol=2e-5, atol=0)
     ]

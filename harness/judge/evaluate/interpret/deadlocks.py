@@ -106,8 +106,8 @@ class _Waits:
     def stuck(self, memory: Any) -> str:
         """A description of each core's wait; "" if a core can continue, or might be able to.
 
-        A core that continues first ends its wait. So if no wait ends during this call, all cores were waiting during
-        the whole call.
+        Before a waiting core continues, it ends its wait. So if no wait ends during this call, all cores were waiting
+        during the whole call.
         """
         ended, stuck = self.ended, self._stuck()
         if len(stuck) + _at_barriers(memory) < memory.num_devices or ended != self.ended:

@@ -43,8 +43,8 @@ class _CopiedPart:
 def copies_of_any_size() -> Iterator[None]:
     """Within this context `interpret=True` is lowered for copies of any size.
 
-    Raises NotImplementedError if the reference of a copy of unknown size is indexed again, or if its arrays differ in
-    rank.
+    Raises NotImplementedError for a copy of unknown size whose reference is indexed again, or whose source and target
+    differ in rank.
     """
     read, swap = discharge.transform_array, discharge.transform_swap_array
 

@@ -19,9 +19,9 @@ from harness.judge.evaluate.trace.jaxprs import ELEMENTWISE, EXPS, Equation, Jax
 
 _CONVERSION = "convert_element_type"
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-# XLA converts before it moves.
+# Operations that move elements. XLA applies them to the float32 values.
 _MOVES = frozenset(("broadcast_in_dim", "reshape", "slice", "squeeze", "transpose"))
-# The number of bfloat16 after a number is not the number of float32 after it.
+# `nextafter` is left out, because the next larger bfloat16 number is not the next larger float32 number.
 _ARITHMETIC = ELEMENTWISE - {*EXPS, "nextafter"}
 
 

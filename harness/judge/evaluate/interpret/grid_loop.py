@@ -67,7 +67,7 @@ def quick_grid_loop() -> Iterator[None]:
 
 
 def _on_bits(jaxpr: Any, discharged: Any, consts: Any, mapping: Any) -> Any:
-    """The kernel as a function of values, with 16-bit floats as bits. Returns blocks that are only read unchanged."""
+    """The kernel as a function of values, with 16-bit floats as bits. It returns read-only blocks unchanged."""
     first = mapping.num_index_operands
     blocks = range(first, first + len(mapping.block_mappings))
     kept = _only_read(jaxpr, mapping)
@@ -92,7 +92,7 @@ def _on_bits(jaxpr: Any, discharged: Any, consts: Any, mapping: Any) -> Any:
 def _only_read(jaxpr: Any, mapping: Any) -> frozenset[int]:
     """The positions of inputs that the kernel does not write to; none if its effects are unknown.
 
-    Every kernel writes to its outputs. If its effects do not show these writes, they are incomplete.
+    Every kernel writes to its outputs. If its effects do not show these writes, the effects are incomplete.
     """
     touched = [effect for effect in jaxpr.effects if isinstance(effect, RefEffect)]
     written = {effect.input for effect in touched if isinstance(effect, (WriteEffect, AccumEffect))}

@@ -1,4 +1,4 @@
-"""The order in which TPU interpret mode walks the parallel axes of a grid. Each run of a program has another order."""
+"""The order in which TPU interpret mode walks the parallel axes of a grid. Each run of a program sets its own order."""
 
 import contextlib
 import functools

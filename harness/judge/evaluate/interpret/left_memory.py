@@ -1,6 +1,6 @@
 """Fills unwritten memory with the values that the last run left there, as a kernel on a chip finds them.
 
-Memory that the last run did not write holds random numbers, which `buffers` leaves there at its end.
+Memory that the last run did not write holds random numbers, which `buffers` writes at the end of that run.
 """
 
 import contextlib
@@ -96,7 +96,8 @@ def is_unwritten(key: Any, value: NDArray[Any]) -> bool:
 def anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
     """Zeros, ones and other numbers at random, a third each, in the shape and dtype of `like`.
 
-    Returns `like` itself for dtypes that are neither floats, integers of at most 32 bits nor booleans.
+    Of booleans, a third are False and the rest are True. Returns `like` itself for dtypes that are neither floats,
+    integers of at most 32 bits nor booleans.
     """
     turn = random.integers(3, size=like.shape)
     others: NDArray[Any]

@@ -66,7 +66,7 @@ def without_memory_spaces(jaxpr: Jaxpr) -> Jaxpr:
 def with_marked_results(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
     """The same program, with a mark wherever an operation outside its kernels has no defined result.
 
-    Quotients, remainders and roots are computed as the compiler of a TPU computes them.
+    If `chip` is a TPU, float32 quotients, remainders and roots are computed as its compiler computes them.
     """
 
     def with_model(equation: Equation) -> list[Equation]:
@@ -119,7 +119,7 @@ def _differs_from_the_one_before(key: Any) -> Any:
 
 
 def _bits(array: Any) -> Any:
-    """The bits of each element as a signed integer."""
+    """The bits of each element as an integer of at least 32 bits."""
     if array.dtype == jnp.bool_:
         return array.astype(jnp.int32)
     if jnp.issubdtype(array.dtype, jnp.floating):
@@ -173,5 +173,5 @@ MODELS: dict[str, Callable[[Equation], Model | None]] = {
 }
 
 
-# The models of float32, in kernels and outside.
+# The float32 models that replace these operations both in kernels and outside, if the chip is a TPU.
 ON_TPU: dict[str, Callable[[Equation, Chip], Model | None]] = {"div": quotient, "rem": remainder, "sqrt": root}

@@ -39,7 +39,7 @@ _left: dict[str, Left] = {}
 def _program(
     artifact: str, chip: Chip, results: meshes.Splits, most_under_way: int
 ) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """A function that interprets the program in the file `artifact`, and its lines that reshape references.
+    """A function that interprets the program in the file `artifact`, and the program's `reshaped.lines`.
 
     Raises Rejected `forged-result`.
     """

@@ -1,4 +1,4 @@
-"""The source lines of accesses in TPU interpret mode, and the interpreter's messages about accesses in words."""
+"""Finds the source lines of accesses in TPU interpret mode, and rewords the interpreter's messages about accesses."""
 
 import contextlib
 import re
@@ -55,7 +55,7 @@ def memory(space: object) -> str:
 
 
 def beyond(message: str) -> str:
-    """The interpreter's message about an access out of bounds, in words."""
+    """The interpreter's message about an access out of bounds, reworded."""
     message = message.strip().removeprefix("IndexError: ")
     access = _BEYOND.search(message)
     if access is None:
@@ -68,7 +68,7 @@ def beyond(message: str) -> str:
 
 
 def race(message: str, *, of_chips: bool) -> str:
-    """The interpreter's message about a race, in words; with `of_chips`, the chip and the buffer are named."""
+    """The interpreter's message about a race, reworded; with `of_chips`, it names the chip and the buffer."""
     accesses = [
         f"{what} of {memory(space)}{f' (buffer {number} of chip {chip})' * of_chips}"
         f"{f' at {_brackets(_ranges(where))}' * (where != '()')}{f' in {file} line {number_of_line}' if file else ''}"

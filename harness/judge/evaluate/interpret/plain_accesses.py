@@ -1,12 +1,12 @@
 """Replaces reads and writes that JAX's interpreters (0.10.2, 0.12.0) cannot perform.
 
-- If a reference is indexed, then reshaped or reinterpreted, then indexed again, TPU interpret mode handles only the
-  first indices. The replacement reads everything that the first indices select, and all of it is checked for races. A
-  write through a reinterpreted reference becomes a write of everything that the first indices select, with the old
-  values around the new values.
-- For a write under a mask, TPU interpret mode takes the length of a later axis for the length of the first axis, and
+- If a reference is indexed, then reshaped or bitcast, then indexed again, TPU interpret mode handles only the first
+  indices. The replacement reads everything that the first indices select, and all of it is checked for races. A write
+  through a bitcast reference becomes a write of everything that the first indices select, with the old values around
+  the new values.
+- For a write under a mask, TPU interpret mode mistakes the length of a later axis for that of the first axis, and
   reports an access out of bounds. `interpret=True` cannot handle a constant index in such a write. The replacement
-  reads the whole part and writes it back, with the new values where the mask is true.
+  reads everything that the indices select and writes it back, with the new values where the mask is true.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ def with_plain_reads(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def with_plain_bitcasts(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; a write through a reinterpreted reference writes everything that the first indices select."""
+    """The same kernel; a write through a bitcast reference writes everything that the first indices select."""
     return rewritten(jaxpr, lambda each: _plain_bitcast(each) if each.primitive.name == "swap" else [each])
 
 
@@ -96,9 +96,9 @@ def _split(reference: Any, tree: Any, operands: Sequence[Any]) -> tuple[tuple[An
 def _bounded(
     reference: Any, transforms: tuple[Any, ...], later: int, equation: Equation
 ) -> tuple[tuple[int, ...], list[Equation], list[Any], Any]:
-    """The shape that the transforms before position `later` select; equations; these transforms, flattened.
+    """The shape that the transforms before position `later` select; equations; new first transforms, flattened; a tree.
 
-    The transforms use the results of the equations, and point far out of bounds if a later transform points out of
+    The new transforms use the results of the equations, and point far out of bounds if a later transform points out of
     bounds. If the later index were applied to values, JAX would move it back within bounds. On a chip, the index would
     reach other memory.
     """
@@ -139,9 +139,9 @@ def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
 
 
 def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
-    """The same transforms; indices of a reinterpreted or reshaped reference are moved ahead as far as possible.
+    """The same transforms; indices of a bitcast or reshaped reference are moved ahead as far as possible.
 
-    Indices of leading axes can move. All indices of a reinterpreted reference can move if they select its last two axes
+    Indices of leading axes can move. All indices of a bitcast reference can move if they select its last two axes
     whole. Without the move, an access would cover the whole reference, including parts that a copy is writing.
     """
     shape = tuple(reference.aval.shape)
@@ -176,8 +176,8 @@ def _without_no_reshapes(shape: tuple[int, ...], transforms: list[Any]) -> list[
 def _leading_first(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
     """The same transforms; the first indices are moved ahead for leading axes that no transform before them changes.
 
-    Reinterpreting changes the second to last axis. Reshaping changes the first axis whose length differs, and all axes
-    after it.
+    A bitcast changes the second to last axis. A reshape changes the first axis whose length differs, and all axes after
+    it.
     """
     place = next((place for place, each in enumerate(transforms) if isinstance(each, NDIndexer)), 0)
     indexer = transforms[place] if place else None

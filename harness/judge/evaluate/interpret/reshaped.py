@@ -80,7 +80,7 @@ def _indexed(operand: Any) -> Any:
 
 @contextlib.contextmanager
 def reshaped_references() -> Iterator[None]:
-    """Within this context, an access of a part of a reshaped reference becomes an access of that block of the original.
+    """Within this context, an access of part of a reshaped reference becomes an access of a block of the original.
 
     Raises RuntimeError (NO_BLOCK) at run time if there is no such block.
     """
@@ -174,7 +174,10 @@ def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
 
 
 def _unravelled(lengths: list[int], start: int, count: int, step: int) -> list[slice]:
-    """The block along axes of these lengths that has `count` elements, from `start` on, each `step` after the last."""
+    """The block of `count` elements along axes of these lengths: the first at `start`, each `step` after the previous.
+
+    Raises RuntimeError if these elements form no block.
+    """
     if not lengths:
         return []
     stride = math.prod(lengths[1:])

@@ -26,7 +26,7 @@ def rewritten(
 
 
 def holds_operations(equation: Equation) -> bool:
-    """True if operations outside kernels may be within the equation. Those of a scatter only name its combination."""
+    """True if operations outside kernels may be within the equation. The program in a scatter only combines updates."""
     return not is_pallas_call(equation) and not equation.primitive.name.startswith("scatter")
 
 

@@ -62,7 +62,7 @@ def _product(equation: Equation, sources: dict[Any, Equation]) -> _Simpler | Non
 
 
 def _with_one_factor(equation: Equation, sources: dict[Any, Equation]) -> _Simpler | None:
-    """The product with one constant, if the equation is a product or quotient with a second constant."""
+    """The product with one merged constant; None unless the equation and its operand both have a constant factor."""
     factor, number = _factor(equation)
     before, first = _factor(sources[number]) if factor is not None and number in sources else (None, None)
     if factor is None or before is None:
@@ -86,7 +86,7 @@ def _factor(equation: Equation) -> tuple[Any, Any]:
 
 
 def _quotient(equation: Equation, sources: dict[Any, Equation]) -> _Simpler | None:
-    """x / (y / z) is x z / y, x / y / z is x / (y z), and x / sqrt(y) is x rsqrt(y)."""
+    """x / (y / z) is x z / y, x / y / z is x / (y z), x / sqrt(y) is x rsqrt(y), and x / rsqrt(y) is x sqrt(y)."""
     x, y = equation.invars
     if (merged := _with_one_factor(equation, sources)) is not None:
         return merged

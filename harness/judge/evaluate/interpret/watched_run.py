@@ -73,7 +73,7 @@ class WatchedRun:
         """The outputs of `run`, and the findings about it.
 
         Raises Rejected `race`, `out-of-bounds`, `deadlock`, `chip-not-begun`, `chips-differ`, `revisited-block`,
-        `overlapping-copy`, `unfinished-transfer` or `not-interpretable`.
+        `overlapping-copy`, `unfinished-transfer` or `not-interpretable`; TooManyTransfersError.
         """
         failure: BaseException | None = None
         seen: buffers.Buffers | None = None

@@ -43,7 +43,7 @@ def device(request: messages.DeviceRequest) -> messages.DeviceReply:
 
 
 def measure(request: messages.MeasureRequest) -> messages.MeasureReply:
-    """Host seconds of one blocked sample per artifact and round, and device seconds of single calls from a profile.
+    """The mean seconds of a call, by artifact and round: from blocked samples (host), and from a profile (device).
 
     The order of the artifacts is random in each round. Every round has new inputs, including the rounds of the profile.
     Afterwards the last artifact's output in a random round is checked against float64. A sample consists of

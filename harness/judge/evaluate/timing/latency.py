@@ -38,7 +38,7 @@ def measured(samples: Samples, source: Literal["measured", "measured cpu"]) -> L
 
 
 def half_width_seconds(seconds: tuple[float, ...]) -> float | None:
-    """Half the width of the 95 % interval of the median, or None for fewer than six samples.
+    """The larger distance from the median to an end of its 95 % interval, or None for fewer than six samples.
 
     The ends of the interval are the samples of ranks n/2 -+ 0.98 sqrt(n) (normal approximation of the binomial). This
     assumes nothing about the distribution of the samples.

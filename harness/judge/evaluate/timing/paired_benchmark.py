@@ -77,7 +77,7 @@ def sample(
 
     - `is_settled` is true;
     - the batch is the last;
-    - at the same time per round, the next batch would end later than `policy.paired_seconds` after the start.
+    - at this batch's time per round, the next batch would end later than `policy.paired_seconds` after the start.
 
     Ending early is safe, whatever the reason, because fewer looks give chance fewer opportunities. Raises ValueError
     without looks.

@@ -11,7 +11,7 @@ from harness.records import Policy
 def measure_request(
     artifacts: tuple[Path, ...], pickled_problem: Path, policy: Policy, profiles: Path, session: str, *, deep: bool
 ) -> MeasureRequest:
-    """The request to time these programs by the policy. The profile is a new session `SESSION-...` under `profiles`."""
+    """The request to time these programs as `policy` states; the profile is the session `SESSION-...` in `profiles`."""
     profiles.mkdir(parents=True, exist_ok=True)
     return MeasureRequest(
         artifacts=tuple(map(str, artifacts)),

@@ -23,10 +23,10 @@ _MOST_SHARES = 4
 def run(
     champion: Path, candidate: Path, chip: Chip, policy: Policy, names: Sequence[str], seconds_on: SecondsOn
 ) -> tuple[Resimulation, ...] | Failure:
-    """The times of both on each machine in `names`, by `seconds_on` (a function at a module's top level); or a Failure.
+    """The simulated times of `champion` and `candidate` on each machine in `names`, or a Failure.
 
-    Each of the two dump directories gets at least one process, and several if there are more cores. On one core, a
-    single process handles both.
+    `seconds_on`, a function at the top level of a module, computes the times. Each of the two dump directories gets at
+    least one process, and several if there are more cores. On one core, a single process handles both.
     """
     cores = environment.cores()
     shares = min(_MOST_SHARES, max(1, cores // 2), len(names))

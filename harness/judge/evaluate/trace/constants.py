@@ -1,4 +1,4 @@
-"""Copies the constants of a traced program. In the trace itself they are kernel.py's arrays, which it could change."""
+"""Copies the constants of a traced program. The trace itself holds kernel.py's arrays, which kernel.py could change."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -76,7 +76,7 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
         linecache.checkcache(file)
     module = types.ModuleType("kernel")
     module.__file__ = FILE
-    # A dataclass with text annotations looks up its module by name.
+    # A dataclass with string annotations looks up its module by name.
     sys.modules[module.__name__] = module
     # Removes the finder of a previously loaded candidate.
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Helpers)]

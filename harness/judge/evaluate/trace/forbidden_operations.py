@@ -1,4 +1,4 @@
-"""Refuses programs with operations that no kernel may do: host calls, work outside kernels, writes to inputs."""
+"""Refuses programs with forbidden operations: host calls, work outside kernels, writes to inputs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from harness.sandbox.messages import Rejected
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
 _PLATFORM = ("platform_index", "platform_dependent")
 _SUMS = ("add", "sub", "add_any")
-# Operations that change no float, or only its type.
+# Operations that do no arithmetic on floats; they only move or convert them.
 _MOVES = frozenset(
     ("broadcast_in_dim", "convert_element_type", "copy", "dynamic_slice", "expand_dims", "reshape", "slice", "squeeze")
 )

@@ -50,7 +50,7 @@ _REFUSED_ATTRIBUTES = frozenset((
 ))  # fmt: skip
 # Refused attributes that are also ordinary words. A text that equals such a word is allowed.
 _WORDS = frozenset(("gc", "os", "sys", "posix", "socket", "builtins", "multiprocessing", "threading"))
-# Ways to access an attribute or module without its name. Only a reader can find out which object is accessed.
+# Ways to access an attribute or module without its name. Only a person can find out which object is accessed.
 _UNUSUAL_ATTRIBUTES = frozenset(("__dict__", "__getattribute__", "_src", "attrgetter", "modules"))
 _UNUSUAL_NAMES = frozenset(("globals", "vars"))
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

@@ -208,7 +208,7 @@ def _primitives(rules: dict[tuple[str, ...], dict[Any, Any]]) -> Iterator[Any]:
 
 
 def _rules() -> Iterator[tuple[tuple[str, ...], dict[Any, Any]]]:
-    """The dictionaries in modules of JAX whose keys are primitives, including dictionaries within a dictionary."""
+    """The dictionaries with primitives as keys in JAX's modules, including dictionaries within a dictionary."""
     for module, name, value in _names_of_jax():
         if isinstance(value, dict):
             if _is_of_primitives(value):

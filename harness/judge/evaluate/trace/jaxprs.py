@@ -134,7 +134,7 @@ def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
 
 def without_names(jaxpr: Jaxpr) -> Any:
-    """Debug information without names, because JAX requires one for each parameter, and the parameters have changed."""
+    """Debug information without names: JAX requires a name for each parameter, and the parameters have changed."""
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 

@@ -42,7 +42,7 @@ KNOWN_BUGS = (
 
 
 def refuse(sources: Iterable[bytes], version: str) -> None:
-    """Raises Rejected `static`, `known-jax-bug` if a bug of this version of JAX affects the kernel.
+    """Raises Rejected `known-jax-bug` if a bug of this version of JAX affects the kernel.
 
     A version that cannot be parsed is treated as free of bugs, because all known bugs are in released versions.
     """

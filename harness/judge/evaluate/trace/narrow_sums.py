@@ -1,4 +1,4 @@
-"""Finds sums and maxima in bfloat16 in kernels. Such sums are inexact, and such maxima are wrong for large scores."""
+"""Finds sums and maxima in bfloat16. Such sums are inexact, and such maxima are wrong for large scores."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -79,7 +79,7 @@ def _follow(equation: Equation, origins: dict[Any, Any], sums: dict[tuple[Any, A
 
 
 def of_maxima(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines that round the maximum of a row to bfloat16 before it is used."""
+    """The lines, inside and outside kernels, that convert the maximum of a row to bfloat16."""
     conversions = []
     for program in every_program(jaxpr):
         maxima: set[object] = set()

@@ -1,8 +1,8 @@
 """The normal form of a program, as lines. Names, comments and places in files do not change the normal form.
 
-Each line of a traced program is an operation: the place of its primitive in JAX, its parameters, and the numbers of its
-operands. Each line of an exported program is an operation in MLIR's generic form. The body of a kernel consists of the
-lines of the kernel's module.
+Each line of a traced program is an operation: the module and name of its primitive in JAX, its parameters, and the
+numbers of its operands. Each line of an exported program is an operation in MLIR's generic form. The body of a kernel
+consists of the lines of the kernel's module.
 """
 
 import base64
@@ -57,7 +57,7 @@ def digest(lines: Iterable[str]) -> str:
 
 
 def primitives(closed: Any) -> tuple[tuple[str, int], ...]:
-    """The primitives of the program by their place in JAX, each with its number of operations, sorted.
+    """The primitives of the program by module and name in JAX, each with its number of operations, sorted.
 
     A primitive that JAX does not have gets the prefix `UNKNOWN` in place of its module.
     """
@@ -164,7 +164,7 @@ class _Writer:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedForm:
-    """An exported program: the lines outside kernels (each kernel is a hash), and the lines of each kernel."""
+    """An exported program: the lines outside kernels, with a hash in place of each kernel; and each kernel's lines."""
 
     around: tuple[str, ...]
     kernels: tuple[tuple[str, ...], ...]

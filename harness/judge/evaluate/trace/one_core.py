@@ -12,8 +12,8 @@ from harness.judge.evaluate.trace import jaxprs
 from harness.judge.evaluate.trace.used_again import refuse_use_again
 from harness.sandbox.messages import Rejected
 
-# Operations that split arrays over devices, or move data between devices. They are searched only outside Pallas calls.
-# Inside, most of them have other meanings, and `semantics` decides.
+# Operations that split arrays over devices, or move data between devices. They are looked for only outside Pallas
+# calls. Inside, most of them have other meanings, and `semantics` decides.
 _OVER_DEVICES = (
     "all_gather all_gather_invariant all_gather_reduced all_to_all axis_index custom_partitioning mesh_cast pbroadcast "
     "pcast pgather pmap pmax pmin ppermute psum psum2 psum_invariant psum_scatter ragged_all_to_all reduce_scatter "
@@ -34,7 +34,7 @@ _NAMES_OF_SHARDING = frozenset(_FOR_SHARDING.split())
 _NAMES_OF_SPARSECORES = frozenset(
     ("SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc")
 )
-# A candidate that calls one of these functions could become another program on a machine with several devices.
+# A candidate that calls one of these functions could trace to another program on a machine with several devices.
 _COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
 
 _ONE_DEVICE = (
@@ -149,9 +149,9 @@ def refuse_dtypes(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
 
 
 def with_cause(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
-    """`failed`, or a Rejected that names the cause, if the sources name devices or cores that the judge lacks.
+    """A Rejected that names the cause, if the sources name devices or cores that the judge lacks; otherwise `failed`.
 
-    Only import errors and trace errors get another cause.
+    Only import errors and trace errors are replaced.
     """
     if failed.failure.kind not in ("import-error", "trace-error"):
         return failed

@@ -69,13 +69,13 @@ def decode(data: bytes) -> Any:
 
 
 def place(primitive_or_mark: Any) -> str | None:
-    """The place of this primitive or mark (by identity) in JAX, as `module:name`; None if JAX does not have it."""
+    """The `module:name` of this primitive or mark in JAX, found by identity; None if JAX does not have it."""
     return _places(len(sys.modules)).get(id(primitive_or_mark))
 
 
 @functools.lru_cache(maxsize=1)
 def _places(_modules: int) -> dict[int, str]:
-    """By id(), the place of every primitive and mark in JAX's loaded modules: in the first module, by name."""
+    """By id(), the `module:name` of every primitive and mark in JAX's loaded modules; the first module counts."""
     places: dict[int, str] = {}
     for module_name, module in sorted(sys.modules.items()):
         if module is None or module_name.partition(".")[0] != "jax":
@@ -113,7 +113,7 @@ class _Encoder(pickle.Pickler):
     """Writes a program in the form that `_Decoder` reads."""
 
     def persistent_id(self, obj: Any) -> Any:
-        """The tuple written instead of an object: its kind and what restores it, such as the place of a primitive.
+        """The tuple written instead of an object: its kind, and data to restore it, such as a primitive's module:name.
 
         None if the object itself is written. Raises _ForeignPartError for a primitive that no module of JAX has.
         """

@@ -124,7 +124,7 @@ def _is_narrow(var: Any) -> bool:
 
 
 def _of_dot(equation: jaxprs.Equation, _: Chip) -> str:
-    """The reason to refuse a product of two different types, one of them integers beyond bfloat16; "" for others."""
+    """The reason to refuse a product of two types, one of them integers of more than 8 bits; "" for other products."""
     dtypes = [var.aval.dtype for var in equation.invars]
     is_wide = any(jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8 for dtype in dtypes)
     is_mixed = is_wide and len(set(dtypes)) > 1

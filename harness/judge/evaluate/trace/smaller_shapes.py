@@ -175,7 +175,7 @@ def _is_like(small: tuple[PallasCall, ...], full: tuple[PallasCall, ...]) -> boo
 
 
 def _repeats_loops(small: TracedKernel, full: TracedKernel) -> bool:
-    """True if each loop that copies has `_LOOP_STEPS` steps at the small shape, or as many as at the full shape."""
+    """True if each loop that copies has at least `_LOOP_STEPS` steps at the small shape, or as many as at the full."""
     wanted, repeated = _loops(full), _loops(small)
     if not any(copies for _, copies in wanted):
         return True

@@ -26,7 +26,7 @@ from harness.sandbox.messages import Rejected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedKernel:
-    """One trace for `chip`: the program, its input shapes, its Pallas calls, and the steps of each call by its id()."""
+    """One trace for `chip`: program, input shapes, Pallas calls, and each call's steps by the id() of its equation."""
 
     chip: Chip
     problem: Problem

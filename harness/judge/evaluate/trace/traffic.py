@@ -225,7 +225,10 @@ def _scratch(aval: Any) -> Scratch:
 
 
 def padded_bytes(shape: tuple[int, ...], dtype: Any) -> int:
-    """Bytes of an array in VMEM: the last axis is padded to 128 lanes, the axis before it to whole sublanes."""
+    """Bytes of an array in VMEM: the last axis is padded to 128 lanes, the axis before it to 8 sublanes of 32 bits.
+
+    A vector is padded to a whole tile of 8 sublanes by 128 lanes.
+    """
     itemsize: int = jnp.dtype(dtype).itemsize
     shape = shape or (1,)
     rows = _SUBLANES * max(1, 4 // itemsize)

@@ -1,7 +1,7 @@
 """Finds Pallas calls that cannot fit into VMEM, because their blocks and scratch alone exceed it.
 
 The sum is a lower bound; tests/judge/evaluate/test_vmem.py compares it with libtpu on both sides of the limit. The sum
-has every buffer of a pipelined operand (two if the block changes from step to step), and scratch that passes its
+includes every buffer of a pipelined operand (two if the block changes from step to step), and scratch that passes its
 contents from one step to the next. Padding, intermediate values, and scratch that is written before it is read are not
 counted, because libtpu may need no memory for them.
 """
@@ -27,7 +27,7 @@ _FLOATS = frozenset(("float32", "bfloat16", "float16"))
 
 
 def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
-    """The reason why the compiler for `chip` must refuse this call, as a sentence; "" if it may accept it."""
+    """The reason why the compiler for `chip` must refuse this call, as a sentence; "" if it may accept the call."""
     if chip.platform != "tpu":
         return ""
     limit = chip.vmem_limit(call.vmem_limit_bytes)
@@ -90,7 +90,7 @@ def _is_read_first(jaxpr: Jaxpr, reference: Any, live: set[Any]) -> bool:
 
 
 def _is_whole(equation: Equation) -> bool:
-    """True if a read is of the whole reference."""
+    """True if a read covers the whole reference."""
     transforms = tree_unflatten(equation.params["tree"], equation.invars[1:])
     return all(
         isinstance(transform, NDIndexer)

@@ -297,7 +297,7 @@ def _loop_warnings(work: jaxprs.Flops) -> Iterator[str]:
 
 
 def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str, ...]:
-    """A sentence for each claim of get_tiling_meta() that the trace contradicts; none unless the program has one call."""
+    """A sentence for each claim of get_tiling_meta() that the trace contradicts; none for several Pallas calls."""
     tiling = claims.tiling
     if tiling is None or len(calls) != 1:
         return ()

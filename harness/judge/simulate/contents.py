@@ -92,7 +92,7 @@ class Contents:
         return self._place(address, "vmem")
 
     def _place(self, address: int, space: str) -> int:
-        """The address in loads and stores of the memory that a transfer accesses at `address`.
+        """The address that loads and stores use for the memory that a transfer accesses at `address`.
 
         A transfer's address counts granules. So before a transfer, the program multiplies an address that counts rows.
         """
@@ -116,7 +116,7 @@ class Contents:
             del self._at[start]
 
     def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
-        """The known words of the array that contains `address`, and the index of that word; None if not known."""
+        """The words of the array that contains `address`, and the index of the word at `address`; None if unknown."""
         if isinstance(address, Unknown):
             return None
         start = max((start for start in self._at if start <= address), default=None)

@@ -51,7 +51,7 @@ def run(
     - `operands`: contents of parameters by name, for programs whose control flow reads them. Without `operands`, the
       module is executed once with each of the timing tables next to the dump. Then `runs` and `offences` cover all
       runs; all other results are those of the first run.
-    - `with_lines`: if True, the cost of each source line is computed too, which doubles the time.
+    - `with_lines`: if True, the cost of each source line is computed too, which doubles the simulation's run time.
     - `timeline`: a file to which a small timeline is written as JSON, if the run has an end.
 
     Raises RatchetError `no-dump` if the folder holds no schedule.
@@ -209,7 +209,7 @@ def _both_ways(
 
     In the first two runs, all of these conditions fail and all of them hold. The conditions do not show which of the
     two runs skips the conditional code, because a compiler may jump over this code or into it. So the run with fewer
-    executed bundles is taken as the shortest.
+    executed bundles counts as the shortest.
 
     Neither run executes code that needs one condition to hold and another to fail. So further runs reverse decisions
     one by one: first decisions with the same outcome in all runs, then decisions of the longest and of the shortest
@@ -354,7 +354,7 @@ def _possible(simulation: Simulation, chip: Chip) -> Simulation:
 
 
 def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
-    """Sentences on work that the chip cannot do in the simulated time; empty if there is none."""
+    """Sentences on work that the chip cannot do in the simulated time, and on parts that do not sum to this time."""
     seconds, cycles = simulation.seconds, simulation.cycles
     if seconds is None or cycles is None:
         return ()
@@ -392,7 +392,7 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
 
 
 def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, with_lines: bool) -> Simulation:
-    # The chip is done when its last core is. Usually all cores end together, at a barrier.
+    # The chip finishes when its last core finishes. Usually all cores end together, at a barrier.
     last = max(cores, key=lambda core: core.cycles)
     offences = _merged(offence for core in cores for op in (*core.ops, core.top) for offence in op.offences)
     if dump.module.devices > 1:
@@ -478,7 +478,7 @@ class _ScheduleColumn:
 
 
 def _columns(dump: ModuleDump, runs: list[OpRun]) -> dict[str, _ScheduleColumn]:
-    """The issue slots that each unit uses, from the compiler's table of bundles: once per bundle, and once per run."""
+    """The issue slots that each unit uses, from the compiler's table: in the schedule, and in all executed bundles."""
     columns: dict[str, _ScheduleColumn] = {}
     for schedule, table in zip(dump.schedules, dump.utilisations, strict=True):
         ran = [run.executions for run in runs if run.schedule is schedule]

@@ -136,7 +136,7 @@ class Memory:
         return f"address {address}" if base is None else f"{self.names[base]} + {address - base}"
 
     def load(self, address: "int | Unknown") -> "int | Unknown":
-        """The word of scalar memory at `address`; unknown if nothing wrote it."""
+        """The word of scalar memory at `address`; unknown if neither program nor runtime is known to write it."""
         if isinstance(address, Unknown):
             return address
         word = self.words.get(address)
@@ -320,7 +320,7 @@ class Memory:
         """The cycle at which the last transfer of an op ends. The op's program ends at `clock`.
 
         Records an offence for each transfer that was not waited for, or only in part, and for each flag that is not
-        zero. A flag whose last change set a value is not an offence, because the compiler leaves the flags of a grid's
+        zero. A flag whose last change set a value is not recorded, because the compiler leaves the flags of a grid's
         windows at one.
         """
         last, name, outgoing = clock, "", False
@@ -506,7 +506,7 @@ class Memory:
         clock: int,
         line: str,
     ) -> None:
-        """Starts a transfer to another chip or core; it raises `flags[0]` there, `flags[1]` here once all bytes left.
+        """Starts a transfer to another chip or core; it raises `flags[0]` there, and `flags[1]` here after the send.
 
         `moved` has the source's memory space, the destination's memory space, the address in HBM if there is one, and
         the number of granules.
@@ -559,7 +559,7 @@ class Memory:
     def must_wait(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
         """True if the transfers and signals in flight to the flag so far cannot raise it to `goal`.
 
-        Moves transfers and signals of other cores to the flag from the inbox to the transfers in flight.
+        First moves the flag's transfers and signals from other cores out of the inbox, to the transfers in flight.
         """
         assert self.port is not None
         address, needed = decided(flag, "a wait"), decided(goal, "a wait")
@@ -580,8 +580,8 @@ class Memory:
         """The cycle at which the flag has reached `goal`. Raises Unknowable if the transfers in flight do not suffice.
 
         `launches`: the wait belongs to the barrier at which all chips begin a program. A wait for only part of a
-        transfer is an offence. A flag counts the bytes that have arrived, but does not show which bytes. It is no
-        offence if the rest is waited for before the memory of the flag's transfers is accessed.
+        transfer is an offence, because a flag counts the bytes that have arrived, but does not show which bytes. Such a
+        wait is no offence if the rest is waited for before the memory of the flag's transfers is accessed.
         """
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")

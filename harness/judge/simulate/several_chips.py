@@ -65,8 +65,8 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
     """The numbers of sync flags: by the schedule's name, then by the flag's name.
 
     Flags with the same place in all programs have their true numbers. All other flags have made-up numbers, which no
-    two schedules share if there are enough numbers. The compiler may reuse a true number while a transfer to its flag
-    is in flight, for which another program waits later. The dump does not show this.
+    two schedules share if there are enough numbers. The compiler may reuse a flag's true number while a transfer that
+    raises the flag is in flight, and another program waits for this transfer later. The dump does not show this.
     """
     numbers: dict[str, dict[str, int]] = {}
     following = _FIRST_OWN_FLAG

@@ -82,7 +82,7 @@ class SpanRecorder:
     """The spans of one core or chip, named `place`. A row keeps `most` spans, and all spans in its window.
 
     Without windows nothing is shown bundle by bundle. `flight_cycles` counts the cycles with a transfer in flight.
-    `waited_cycles` counts those of these cycles in which the core also waits for a transfer. Both cover the whole run,
+    `waited_cycles` counts the cycles in which, in addition, the core waits for a transfer. Both cover the whole run,
     including spans that are not kept.
     """
 

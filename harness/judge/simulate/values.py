@@ -89,7 +89,10 @@ class Assumed(Unknown):
 
 
 def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown":
-    """The register's value after a predicated instruction: `value` if the predicate holds, else `otherwise`."""
+    """The register's value after a predicated instruction: `value` if the predicate holds, else `otherwise`.
+
+    Unknown if the predicate is unknown.
+    """
     if predicate.__class__ is Unknown:
         return predicate
     return value if predicate else otherwise

@@ -65,7 +65,7 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
 
 
 def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
-    """The number of the next attempt, counted from 1 after the last accept. Counts only attempts that chance can pass.
+    """The next attempt's number, counted from 1 after the last accept. Counts attempts that luck could have accepted.
 
     Repeats of one program count like any other attempt. An undo or a revoke does not restart the count. An attempt that
     failed, or whose time has another source, does not count, because it was not timed against the champion.

@@ -10,10 +10,10 @@ the required gain by a factor; only the floor f would hide small gains.
 
 The published times do not show such a proportional part. The published pairs most similar to a champion and its
 candidate are two kernels for one problem. The ratios of such pairs are off by 1 to 8 %, about as much as the single
-times (benchmarks/FIDELITY.md). So the whole error is treated as floor, which does not shrink with the change. This is
-cautious, because champion and candidate are often more similar than any published pair. Each record states one number:
-one standard deviation of the time ratio of two kernels for one problem. Of the two records' numbers, the larger is
-used.
+times (benchmarks/FIDELITY.md). So the whole error is treated as the floor f, which does not shrink with the change.
+This is cautious, because champion and candidate are often more similar than any published pair. Each record states one
+number: one standard deviation of the time ratio of two kernels for one problem. The judge uses the larger of the two
+records' numbers.
 
 A search presents the fastest of many candidates, and so also selects favourable simulator errors. Suppose that none of
 n candidates is truly faster, and that their errors are normal and independent. Then all of them stay below k deviations

@@ -13,7 +13,7 @@ from harness.records import Evidence, Failure
 # The least share of the useful matmul FLOPs that a program must execute. The simulator counts whole tiles of the matrix
 # unit, so an honest program executes at least all of them, except products of blocks that the compiler finds constant.
 _FEWEST = 0.99
-# The most elements that one operation of the exponential unit takes: a register of 8 x 128 words, each of two bfloat16.
+# The most elements that one operation of the exponential unit computes: a register of 8 x 128 words of two bfloat16.
 ELEMENTS_OF_AN_EXPONENTIAL = 2048
 
 

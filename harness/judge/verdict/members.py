@@ -23,7 +23,7 @@ def is_same_program(candidate: Evidence, champion: Evidence) -> bool:
 
 
 def times(candidate: Evidence, champion: Evidence) -> tuple[MemberTimes, ...]:
-    """The times of both at each member of a suite; empty for a single problem."""
+    """The times of candidate and champion for each member of a suite; empty for a single problem."""
     if not candidate.members:
         return ()
     return tuple(

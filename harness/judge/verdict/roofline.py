@@ -17,7 +17,7 @@ TrafficSource = Literal["block index maps", "simulated DMA", "unknown"]
 # says "both low, say both under 30 %".
 LOW_UTILISATION = 0.30
 
-# Published bandwidths are rounded to three or four digits, so a program may seem to exceed one by up to 0.2 %.
+# Published bandwidths are rounded to three or four digits, so a program may seem to exceed the bandwidth by 0.2 %.
 _ROUNDED_PEAK = 1.002
 
 # The published method calls a gap small under 10 % of the actual time and large over 30 %.
@@ -79,7 +79,7 @@ def least_memory_seconds(work: Work, chip: Chip) -> float:
 
 
 def link_only_seconds(work: Work, chip: Chip) -> float | None:
-    """The time in which the chip with the fewest links receives other chips' bytes; None for a program on one chip.
+    """The time that the chip with the fewest links needs to receive `work.link_bytes`; None for a program on one chip.
 
     Uses the published rate of all links of that chip together.
     """
@@ -91,7 +91,7 @@ def link_only_seconds(work: Work, chip: Chip) -> float | None:
 
 
 def incoming_links(chip: Chip) -> int:
-    """The number of links to the chip with the fewest links: one along each axis of the slice, or two along a ring."""
+    """The fewest links that any chip of the slice has: one along each axis, or two if the axis is a ring."""
     links = chips.row(chip.name).links
     assert links is not None, "a slice has links"
     sizes = (size for size in slice_shape(chip.devices, links) if size > 1)
@@ -170,8 +170,8 @@ def beyond_bandwidth(evidence: Evidence, latency_seconds: float, chip: Chip) -> 
 def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str, ...]:
     """Sentences on work that no chip of this kind could do in that time; empty if the time is possible.
 
-    Considers only the matmul FLOPs (softmax does not run on the MXU), and the minimum traffic minus the bytes that fit
-    into a cache.
+    Considers only the matmul FLOPs (softmax does not run on the MXU), the minimum traffic minus the bytes that fit into
+    a cache, and the bytes that each chip of a mesh must receive.
     """
     sentences = []
     most = peak(work, chip)

@@ -33,7 +33,7 @@ def failure(evidence: Evidence) -> Failure | None:
 
     The simulator executes the compiled program at the contest's shape, which is the program that is timed. The earlier
     checks run other programs from the same trace. In the CPU's program, transfers take no time, and indices past the
-    end are clamped. The interpreter's program has a reduced shape.
+    end are clamped. The interpreter often runs only a reduced shape.
     """
     for kind, expected in _EXPECTED.items():
         if offences := _offences(evidence, kind):

@@ -44,7 +44,7 @@ def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -
     """The median of new/old over the pairs, and both ends of its interval. Each end's error rate is at most `error`.
 
     The interval is that of scipy.stats.quantile_test at confidence 1 - 2 `error`. With fewer pairs than the error
-    requires, the ends are zero and infinite: nothing can be concluded.
+    requires, the ends are zero and infinity: nothing can be concluded.
 
     Raises ValueError if the two sides differ in length, are empty, or have seconds that are not positive and finite.
     """

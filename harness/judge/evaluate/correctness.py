@@ -49,7 +49,7 @@ def check(request: CheckRequest) -> CheckReply:
 
 
 def probe(request: ProbeRequest) -> ProbeReply:
-    """Changes the inputs of a program and checks which outputs change. At a reduced shape, also repeats a call.
+    """Changes the inputs of a program and checks which outputs change. Unless `request.full`, also repeats a call.
 
     Raises Rejected.
     """

@@ -36,10 +36,10 @@ _NOBODY = Listener()
 def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     """The evidence about a candidate. If the evaluation ended early, `failure` is the reason.
 
-    Writes programs, dumps, Mosaic text and HLO text to `request.work`, replacing those of an earlier run. Also writes
-    the HLO text to the contest's `profile_data/kernel.hlo.txt`, and on a device a profile to `profile_data`. Each
-    member of a suite is evaluated in the subfolder of `request.work` with its name. After any exception, including
-    Ctrl-C, no process is left behind.
+    Writes programs, dumps, Mosaic text and HLO text to `request.work`, replacing those of an earlier run. If
+    `request.checked`, also writes the HLO text to the contest's `profile_data/kernel.hlo.txt`. On a device, also writes
+    a profile to `profile_data`. Each member of a suite is evaluated in the subfolder of `request.work` with its name.
+    After any exception, including Ctrl-C, no process is left behind.
 
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `no-timing-inputs` and `bad-timing-inputs` (see
     `operators.timing`), `dtype-not-on-chip`, `suite-not-timed` (a suite on a device);

@@ -43,7 +43,7 @@ def not_looked_into(chip: Chip) -> tuple[str, ...]:
 
 
 def not_interpreted(failure: Failure, difference: str) -> Failure:
-    """The failure of the interpreted run at the contest's own shape. After a timeout, it says what remains unknown.
+    """The failure of the interpreted run at the contest's own shape. After a timeout, its message adds what is unknown.
 
     `difference` is the first place at which the program differs in more than sizes from that of a smaller shape, or "".
     """

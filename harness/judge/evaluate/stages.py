@@ -297,7 +297,10 @@ def _subject(plan: Plan, program: ReferenceProgram, reduced: int | None) -> dict
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The families for the CPU reference program at the full shape: all; or without the first, if it is interpreted."""
+    """The families that the CPU reference program runs at the full shape.
+
+    If the first of several families is interpreted at this shape, it is left out.
+    """
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 

@@ -126,7 +126,7 @@ class Workers:
         return chosen
 
     def _share_cores(self) -> None:
-        """Lowers the priority of the other processes while the chip's program is compiled or simulated.
+        """Lowers the priority of candidate, certifier and checkers while the chip's program is compiled or simulated.
 
         Checks at the contest's shape also yield to checks at reduced shapes, which end more evaluations.
         """

@@ -354,7 +354,10 @@ def _possible(simulation: Simulation, chip: Chip) -> Simulation:
 
 
 def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
-    """Sentences on work that the chip cannot do in the simulated time, and on parts that do not sum to this time."""
+    """Sentences on work that the chip cannot do in the simulated time, and on parts that do not sum to this time.
+
+    Empty if the simulation is possible.
+    """
     seconds, cycles = simulation.seconds, simulation.cycles
     if seconds is None or cycles is None:
         return ()

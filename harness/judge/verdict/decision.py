@@ -52,7 +52,8 @@ def decide(
 ) -> Verdict:
     """The verdict on `candidate` against `champion`. If `champion` is None, the candidate must only pass all checks.
 
-    - Failed: a stage or a check failed, or the latency is impossible on `chip`.
+    - Failed: a stage or a check failed, the compiled program lacks work or breaks a rule, or the latency is impossible
+      on `chip`.
     - Inconclusive: a latency, a check or the pairs of `paired` are missing, or the interval allows neither accept nor
       reject.
     - Accepted for a simulated gain: it is at least `policy.minimum_effect`, exceeds the simulator's uncertainty, and
@@ -60,8 +61,8 @@ def decide(
       inconclusive. Each member of a suite may lose at most `may_lose`, also in these runs. The fastest of several
       candidates (`tries`) must gain more than a single candidate, because a choice by simulated times also selects
       simulator errors.
-    - Accepted for a measured gain: the whole confidence interval exceeds the minimum. The interval widens with each
-      attempt since the last accept.
+    - Accepted for a measured gain: the whole confidence interval of the gain is at or above the minimum effect. The
+      interval widens with each attempt since the last accept.
 
     Raises ValueError if the two are not comparable.
     """

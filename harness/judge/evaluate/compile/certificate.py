@@ -29,7 +29,8 @@ from harness.records import Certificate
 from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
-# Fields that are not compared: names, settings of the export, and the program's text, whose normal form is compared.
+# Fields that are not compared: names, settings of the export, a function for derivatives, and the program's text. The
+# normal form of the text is compared instead.
 _NOT_COMPARED = ("fun_name", "mlir_module_serialized", "disabled_safety_checks", "_get_vjp")
 
 # The name of the call that replaces each kernel while the operations around kernels are compared.

@@ -1,8 +1,9 @@
 """A cache on disk of the compiler's and the simulator's results, keyed by everything that they depend on.
 
-The results depend only on the exported program, the compiler and its flags, the chip and the judge's code. So equal
-inputs always give equal results. Results of checks are not cached. An entry is a file in a folder of the user. No child
-process may write to that folder: if children are not confined, the cache is neither read nor written.
+The results depend only on the exported program, the problem and its timing tables, the compiler and its flags, the chip
+and the judge's code. So equal inputs always give equal results. Results of checks are not cached. An entry is a file in
+a folder of the user. No child process may write to that folder: if children are not confined, the cache is neither read
+nor written.
 """
 
 import contextlib

@@ -58,7 +58,7 @@ def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
 
 
 def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
-    """The inner program `part` of `equation` after `_renamed`, which replaces the variables that `part` uses."""
+    """The inner program `part` of `equation` after `_renamed`. `part` has its own variables for `outputs`."""
     if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
         return part  # a loop's condition never reads aliased inputs or outputs
     # The inner program takes the equation's last operands; predicates and other programs' operands come before them.

@@ -245,7 +245,7 @@ def _power_of_two(exponent: Any) -> Any:
 
 
 def _pow(equation: Equation, _: Chip) -> Model | None:
-    """Models a power with base 2, which Mosaic compiles in the same way as `exp2`."""
+    """Models a bfloat16 power with base 2, which Mosaic compiles in the same way as `exp2`."""
     base, exponent = equation.invars
     is_power_of_two = isinstance(base, core.Literal) and base.val == 2.0
     if not is_power_of_two or not is_bfloat16(equation.outvars[0]) or not is_bfloat16(exponent):

@@ -1,4 +1,4 @@
-"""Tests that XLA on this CPU performs the conversions that `chip_model` adds. XLA skips some that JAX itself writes."""
+"""Tests that XLA on this CPU performs the conversions that `chip_model` adds. XLA skips some of JAX's conversions."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -33,8 +33,8 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None, seed
 
     - If `is_found`, unwritten memory begins with the contents of `left`, which the last run of the same program left.
     - In all other unwritten memory, floats begin as `number`, unless it is None.
-    - In all other unwritten arrays in HBM, integers begin as numbers drawn with `seed`, because the next kernel may
-      read elements that this kernel did not write.
+    - In all other unwritten arrays in HBM of at least `_MANY` elements, integers begin as numbers drawn with `seed`,
+      because the next kernel may read elements that this kernel did not write.
 
     Raises NotImplementedError if this version of JAX's interpreter is unknown here.
     """

@@ -122,7 +122,7 @@ def _with_marks(equation: Equation) -> list[Equation]:
 
 
 def _limits(equation: Equation) -> list[tuple[Any, int]]:
-    """The dynamic indices of a read or write, each with its largest value within the array."""
+    """The indices of a read or write that may be outside the array, each with its largest value within the array."""
     first = _FIRST_INDEX.get(equation.primitive.name)
     if first is None:
         return []

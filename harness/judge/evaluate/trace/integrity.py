@@ -44,7 +44,7 @@ _GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy", "time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A snapshot of the process: every callable by module, class and name, and all settings.
+    """A snapshot of the process: the callables of `_GUARDED` modules by module, class and name, and all settings.
 
     `primitives` are JAX's primitives by identity, with the attributes of each. `rules` are JAX's tables of rules for
     lowering, batching and interpreting primitives, by module and name. A table within a table (one for each platform or

@@ -139,7 +139,7 @@ def without_names(jaxpr: Jaxpr) -> Any:
 
 
 def equations(jaxpr: Jaxpr, *, into_pallas: bool = True) -> Iterator[Equation]:
-    """Every equation, including those of programs inside equations, in order."""
+    """Every equation, including those of programs inside equations, in order; kernels only if `into_pallas`."""
     for equation in jaxpr.eqns:
         yield equation
         if into_pallas or not is_pallas_call(equation):

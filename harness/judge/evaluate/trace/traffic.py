@@ -26,8 +26,14 @@ _ON_CHIP = ("default", "none", "vmem")
 def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_called_once: bool = True) -> PallasCall:
     """The record of a `pallas_call` equation with this grid, traffic included.
 
-    The traffic is None if the call is in a loop or branch of the program (not `is_called_once`), and on a GPU, whose
-    kernels load from their blocks an unknown number of times. Raises Rejected `dynamic-grid` or `overlapping-windows`.
+    The traffic of an operand is None in each of these cases:
+
+    - The call is in a loop or branch of the program (not `is_called_once`).
+    - Prefetched values decide which blocks are fetched.
+    - The kernel copies the operand itself.
+    - The chip is a GPU, whose kernels load from their blocks an unknown number of times.
+
+    Raises Rejected `dynamic-grid` or `overlapping-windows`.
     """
     mapping = equation.params["grid_mapping"]
     bounds = tuple(bound for bound in grid if bound is not None)

@@ -89,8 +89,8 @@ def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
 def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency | None:
     """The weighted geometric mean of the members' times; None if a member has no latency.
 
-    Its relative error is the weighted mean of the members' relative errors. They do not average out, because the
-    simulator errs in the same way at all shapes.
+    The relative error of this mean is the weighted mean of the members' relative errors. These errors do not average
+    out, because the simulator errs in the same way at all shapes.
     """
     times = [evidence.latency for _, evidence in named if evidence.latency is not None]
     if len(times) < len(suite.members or ()):

@@ -19,8 +19,8 @@ from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 
 # With at least this many cores, checks at the full shape run at once. With fewer cores, they wait until the candidate
-# is known to be fast enough. They also wait while both checks at reduced shapes and the compilation or simulation of
-# the chip's program run.
+# is known to be fast enough. They also wait while checks at reduced shapes run at the same time as the compilation or
+# simulation of the chip's program.
 _MANY_CORES = 4
 
 

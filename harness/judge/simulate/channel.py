@@ -84,8 +84,8 @@ class Channel:
         kind = source, destination, amount, len(ways), for_all
         cycles_of_kind = self._cycles.get(kind)
         if cycles_of_kind is None:
-            # No published time shows how long a transfer inside the chip takes. It is simulated like a transfer from
-            # HBM at full bandwidth, on the assumption that the true time is not longer.
+            # No published time shows how long a transfer inside the chip takes. Such a transfer is simulated like one
+            # from HBM at full bandwidth, on the assumption that the true time is not longer.
             read, written = source == "hbm", destination == "hbm"
             movers = len(ways) if for_all else 1
             cost = read / machine.hbm_read_share + written / machine.hbm_write_share

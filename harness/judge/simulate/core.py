@@ -39,7 +39,7 @@ def run_cores(
     """The runs of the module on all cores of its chips. The cores wait for each other at the program's barriers.
 
     `deadline` is a time.monotonic() value. `traces`, one for each core of each chip, record a timeline. With a `bound`,
-    decisions on unknown values are as it assumes, so that the time is only a bound on the latency.
+    decisions on unknown values have the outcomes that the bound assumes, so the time is only a bound on the latency.
     """
     return run_compiled(compile_module(dump, machine, traced=bool(traces)), machine, tables, deadline, traces, bound)
 

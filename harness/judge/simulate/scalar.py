@@ -98,7 +98,7 @@ class Names:
         self.operands: dict[int, tuple[str, int]] = {}
         # The indices of the operands that the op writes.
         self.outputs: set[int] = set()
-        # The number of allocations, except those of spilled registers. It is limited, because addresses have 32 bits.
+        # The number of allocations, except those of spilled registers. 32-bit addresses limit this number.
         self.allocations = 0
         self._next_operand = FIRST_OPERAND
 

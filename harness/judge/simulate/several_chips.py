@@ -54,7 +54,7 @@ _FLAG, _CORE_BIT = 0x1FFF, 13
 # XLA's reductions set it.
 _RAISED_BY_ONE = 0x10000
 _FLAG_BYTES = 4
-# A made-up flag number for the barrier of a chip's cores, which has no flag. It is above all true numbers.
+# A made-up flag number, above all true numbers, for the barrier of a chip's cores, which has no flag.
 MEETING = _FLAG + 1
 _LAUNCH_FLAG = "global barrier sync flag"
 # The first made-up number of a flag, above all true numbers.

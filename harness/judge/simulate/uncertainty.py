@@ -2,8 +2,8 @@
 
 Each chip's file, such as harness/chips/v6e.py, has the uncertainty of that chip (`relative_uncertainty`). The numbers
 in this file hold for all chips. All these numbers come from benchmarks/FIDELITY.md, which benchmarks/fidelity.py
-writes. Tests check that they are equal. That page also states how reliably the simulator names the faster of two
-programs.
+writes. Tests check that the numbers equal those of that page, which also states how reliably the simulator names the
+faster of two programs.
 """
 
 from math import hypot, inf

@@ -53,8 +53,8 @@ class Buffers:
     """The buffers of a run. `comes_early`: a fetched block lacks all writes of the same call to its array in HBM.
 
     `unwritten_read` describes the first read of unwritten memory; "" without one. `in_front` is the error of an access
-    in front of a buffer. It also ends the runs of the other chips; it is stored, because the errors of those runs may
-    hide it.
+    in front of a buffer. This error also ends the runs of the other chips. It is stored here, because the errors of
+    those runs may hide it.
     """
 
     comes_early: bool

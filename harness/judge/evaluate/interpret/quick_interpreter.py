@@ -67,7 +67,7 @@ class Accesses:
     """The reads, or the writes, of one buffer: JAX's note on each, its ranges, and its vector clock.
 
     A kernel that copies page by page accesses few ranges again and again, so accesses with the same ranges are kept
-    together, and only those that overlap an access are compared with it.
+    together. A new access is compared only with accesses whose ranges overlap its own.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ def quick_interpreter() -> Iterator[None]:
 
 
 def _remembered(summarize: Any) -> Any:
-    """JAX's function that describes the place of an access; it searches the frames of each place only once."""
+    """JAX's function that describes the source line of an access; it searches the frames of each source only once."""
     texts: dict[tuple[int, int], tuple[Any, str]] = {}
 
     def remembered(source: Any, num_frames: int = 1) -> str:

@@ -41,7 +41,7 @@ def half_width_seconds(seconds: tuple[float, ...]) -> float | None:
     """The larger distance from the median to an end of its 95 % interval, or None for fewer than six samples.
 
     The ends of the interval are the samples of ranks n/2 -+ 0.98 sqrt(n) (normal approximation of the binomial). This
-    assumes nothing about the distribution of the samples.
+    interval assumes nothing about the distribution of the samples.
     """
     count = len(seconds)
     if count < 6:

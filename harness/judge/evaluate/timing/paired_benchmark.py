@@ -73,7 +73,7 @@ def sample(
 ) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
     """The paired benchmark: batches of samples, at most one for each of `policy.looks`.
 
-    It ends after the first batch for which one of these holds:
+    The benchmark ends after the first batch for which one of these holds:
 
     - `is_settled` is true;
     - the batch is the last;

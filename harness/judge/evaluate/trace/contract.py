@@ -216,7 +216,7 @@ def _buffer_bytes(name: str, buffer: Any) -> int:
 
 
 def _integer(value: object, what: str) -> int:
-    """The number as an int; `what` names its place in a message."""
+    """The number as an int; `what` says in the message of a Rejected where the number is from."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and value == math.floor(value):
         return math.floor(value)  # type: ignore[return-value]  # math.floor of a real number is an int
     raise Rejected("contract", "bad-claim", f"expected {what} to give whole numbers, got {value!r}; correct it")

@@ -101,7 +101,7 @@ def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _sentences(noun: str, names: Sequence[str], before: Snapshot) -> tuple[str, ...]:
-    """One sentence for each module that sets some of `names`; `noun` is the word for such a name ("JAX's setting")."""
+    """One sentence for each module that sets some of `names`; `noun` says what they name ("JAX's setting")."""
     places: dict[str, list[str]] = {}
     for name in names:
         places.setdefault(_set_in(name, before), []).append(name)

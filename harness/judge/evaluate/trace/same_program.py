@@ -36,7 +36,7 @@ def difference(small: Any, large: Any) -> str | None:
     Primitives, dtypes, ranks, nesting, effects, data flow and parameters must be equal. Shapes and grids may differ.
     Other numbers may differ if the ratio of an axis's two lengths explains them:
 
-    - Two integers have this ratio. Or both are one more, or both one less, than two integers with this ratio.
+    - Two integers have this ratio, or have it after 1 is added to both, or after 1 is subtracted from both.
     - Two floats have this ratio, its inverse, or the square root of either.
 
     A kernel must not compare with a number that is equal at both shapes, except -1, 0 and 1, because it may be a number

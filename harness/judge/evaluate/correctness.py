@@ -1,4 +1,4 @@
-"""The process that checks results: it runs the CPU reference program, never kernel.py, and compares it with float64.
+"""The process that checks results: it runs the CPU reference program, never kernel.py, and checks it against float64.
 
 operators/blocks.py chooses the rows to compare (`sampled_rows`). operators/tolerance.py has the limits on their errors.
 """

@@ -34,9 +34,9 @@ from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Change, Evidence, Outcome, Policy, Simulation, Verdict
 from harness.units import percent, seconds
 
-# The number of standard deviations that a gain must exceed. One is enough, because the deviation in a record is
-# probably too large: it was derived from pairs of kernels by different authors, which differ more than a champion and
-# its candidate. With a larger number, nearly every gain of a single change would be refused. A candidate that is no
+# The number of standard deviations that a gain must exceed. One deviation is enough, because the deviation in a record
+# is probably too large: it was derived from pairs of kernels by different authors, which differ more than a champion
+# and its candidate. With a larger number, nearly every gain of a single change would be refused. A candidate that is no
 # faster, but differs as much as those pairs, exceeds one deviation in one case out of six. Only a device can detect
 # such a false gain.
 _DEVIATIONS = 1.0

@@ -1,4 +1,4 @@
-"""Turns references into values for a CPU, in cases in which JAX's rules fail (0.10.2 and 0.12.0).
+"""Turns references into values for a CPU in two cases in which JAX's rules fail (0.10.2 and 0.12.0).
 
 - The size of a copy may be known only at run time, for example in the last block of an inner pipeline. XLA has no
   dynamic sizes. So this lowering has a loop along each axis of unknown size; an iteration copies one index.

@@ -50,7 +50,7 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
     def note_barrier(self: Any, *threads: Any) -> None:
         synchronise(self, *threads)
         count = threads[1] - threads[0] if len(threads) > 1 else len(threads[0])
-        # JAX puts this barrier before every kernel without a barrier.
+        # JAX puts this barrier before every kernel that has no barrier of its own.
         self.all_have_begun = getattr(self, "all_have_begun", False) or count == self.num_cores
 
     def note_semaphore(self: Any, semaphore_id: Any) -> None:

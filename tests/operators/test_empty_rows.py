@@ -35,27 +35,24 @@ def smallest() -> Iterator[tuple[str, Any]]:
             yield f"{template}, {number}", next(iter(member.reduced()), member)
 
 
-def without_zeros(problem: Any, families: tuple[str, ...]) -> set[str]:
-    """The names of the inputs of floats, vectors aside, that have no row of zeros in these families."""
+@pytest.mark.parametrize("problem", (each := dict(smallest())).values(), ids=each)
+def test_each_input_of_floats_has_a_row_of_zeros_in_some_family(problem: Any) -> None:
+    stated = problem.statement()
     # A vector is one row: all of it zero, as a gain, would leave nothing to compare.
     left = {
         array.name
-        for array in problem.statement().inputs
+        for array in stated.inputs
         if len(array.shape) > 1 and is_float(numpy_dtype(array.dtype))
+        if (stated.operation, array.name) not in EXCEPTIONS
     }
-    for family, seed in product(families, _SEEDS):
+    # Drawn families, which are the last, have rows of zeros in more inputs than others.
+    for seed, family in product(_SEEDS, reversed(problem.families(full=False))):
         if not left:
             break
-        arrays = zip(problem.statement().inputs, problem.make_inputs(family, seed), strict=True)
+        arrays = zip(stated.inputs, problem.make_inputs(family, seed), strict=True)
         asked = [(array.name, values) for array, values in arrays if array.name in left]
         left -= {name for name, values in asked if (values.astype(np.float32) == 0).all(axis=-1).any()}
-    return left
-
-
-@pytest.mark.parametrize("problem", (each := dict(smallest())).values(), ids=each)
-def test_each_input_of_floats_has_a_row_of_zeros_in_some_family(problem: Any) -> None:
-    left = without_zeros(problem, problem.families(full=False))
-    assert {name for name in left if (problem.statement().operation, name) not in EXCEPTIONS} == set()
+    assert left == set()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -48,11 +49,17 @@ ROUNDED: dict[str, tuple[QuantizedMatmul, Scale]] = {
 }
 
 
+@cache
+def drawn(problem: QuantizedMatmul, family: str, seed: int) -> tuple[NDArray[Any], ...]:
+    """The inputs, made once for all kernels."""
+    return problem.make_inputs(family, seed)
+
+
 def judged(
     problem: QuantizedMatmul, scale: Scale, family: str, seed: int, change: Scale = np.asarray
 ) -> Failure | None:
     """The failure of a kernel that scales its sums so; `change` is made to the scales of the inputs."""
-    a, q, *scales = problem.make_inputs(family, seed)
+    a, q, *scales = drawn(problem, family, seed)
     scales = [change(values) for values in scales]
     output = scale(a.astype(np.float32) @ q.astype(np.float32), *scales).astype(problem.statement().outputs[0].dtype)
     return check(problem, (a, q, *scales), (output,), family=family, mode="full", seed=seed)[1]
@@ -77,7 +84,7 @@ def test_rounded_scales_are_refused_in_every_draw(name: str, family: str) -> Non
 def test_some_draws_are_refused_only_because_the_rounding_is_forbidden(name: str) -> None:
     problem, scale = ROUNDED[name]
     families = problem.families(full=False)
-    messages = [getattr(judged(problem, scale, family, 0), "message", "") for family in families]
+    messages = (getattr(judged(problem, scale, family, 0), "message", "") for family in reversed(families))
     assert any(message.startswith("forbidden rounding: the statement keeps ") for message in messages)
 
 

@@ -13,6 +13,7 @@ from refusals import assert_failed, refused
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
 from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.request import Listener
 from harness.judge.evaluate.timing import paired_benchmark
 from harness.operators import Attention, Problem
@@ -22,6 +23,8 @@ from harness.records import Evidence, Failure, PairedBenchmark, Trace
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 KERNELS = Path(__file__).parents[1] / "fixtures" / "kernels"
+# Of the shapes below SMALL, the first one has two blocks of these along either axis.
+BLOCKS = naive(("BKV = 256\n", "BKV = 128\n"))
 
 
 def evaluated(contest: Path, kernel: str, *, problem: Problem = SMALL, **changes: Any) -> Evidence:
@@ -36,7 +39,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def good(contest: Path) -> Evidence:
-    return evaluated(contest, NAIVE, problem=MEDIUM)
+    return evaluated(contest, BLOCKS, problem=SMALL)
 
 
 def test_a_good_kernel_passes_everything(good: Evidence) -> None:
@@ -44,7 +47,7 @@ def test_a_good_kernel_passes_everything(good: Evidence) -> None:
     assert good.claims is not None
     assert good.warnings == ()
     values = [check for check in good.checks if check.criterion in ("worst element", "root mean square")]
-    modes = [(family, "reduced" if family.startswith(DRAWN) else "interpret") for family in MEDIUM.families(full=False)]
+    modes = [(family, "reduced" if family.startswith(DRAWN) else "interpret") for family in SMALL.families(full=False)]
     # At the full shape one family runs in the interpreter, the other as compiled for a CPU.
     modes += [("drawn-all", "interpret"), ("composite", "full")]
     assert sorted((check.family, check.mode) for check in values) == sorted(modes)
@@ -55,7 +58,7 @@ def test_a_good_kernel_passes_everything(good: Evidence) -> None:
     bits = sorted((check.criterion, check.mode) for check in good.checks if check not in values)
     assert bits == [("dependence", "full"), *[("dependence", "reduced")] * 3, ("determinism", "reduced")]
     # The interpreter runs another shape, whose numbers of blocks are no powers of two.
-    assert {check.shape for check in good.checks} == {(1024, 128), (512, 128), (768, 128)}
+    assert {check.shape for check in good.checks} == {(512, 128), (256, 128), (384, 128)}
 
 
 def test_counters_of_all_levels(good: Evidence) -> None:
@@ -69,7 +72,7 @@ def test_counters_of_all_levels(good: Evidence) -> None:
 def test_the_simulated_latency_is_above_the_floor_of_the_matrix_unit(good: Evidence) -> None:
     assert good.latency is not None
     assert good.latency.source == "simulated"
-    assert present(good.latency.seconds) > MEDIUM.work().matmul_flops / V5E.peak_bf16_flops_per_second
+    assert present(good.latency.seconds) > SMALL.work().matmul_flops / V5E.peak_bf16_flops_per_second
 
 
 def test_the_files_that_are_kept(contest: Path, good: Evidence) -> None:
@@ -91,7 +94,7 @@ def test_the_files_that_are_kept(contest: Path, good: Evidence) -> None:
 
 
 def test_the_schedule_names_lines_of_the_kernel(contest: Path, good: Evidence) -> None:
-    line = NAIVE.splitlines().index("    weights = jnp.exp(scores - new_max)") + 1
+    line = BLOCKS.splitlines().index("    weights = jnp.exp(scores - new_max)") + 1
     schedule = max((contest / "profile_data" / "0001" / "dumps").glob("*final_bundles.txt"), key=os.path.getsize)
     assert f'loc("kernel.py":{line}:' in schedule.read_text()
 
@@ -104,11 +107,12 @@ def test_every_stage_has_its_time(good: Evidence) -> None:
 
 @pytest.mark.long
 def test_where_there_is_no_smaller_shape_all_that_was_drawn_is_repeated_all_the_same(contest: Path) -> None:
-    few = replace(ROWS, rows=64)
-    once = evaluated(contest, norm(), work="once", problem=few)
+    seen = SeenPrograms(directory=contest / "seen", judge="a judge")
+    asked: dict[str, Any] = {"problem": replace(ROWS, rows=64), "programs": seen}
+    once = evaluated(contest, norm(), work="once", **asked)
     assert once.failure is None
     assert {check.shape for check in once.checks} == {(64, 256)}, "no smaller shape has two steps"
-    again = evaluated(contest, norm(), work="again", problem=few, draws=tuple(check.draw for check in once.checks))
+    again = evaluated(contest, norm(), work="again", draws=tuple(check.draw for check in once.checks), **asked)
     assert again.failure is None
     assert len({check.seed for check in once.checks}) > 4
     # Probes have names as well, which say what was changed: those of the full shape, and the others.

@@ -31,6 +31,11 @@ def blocks(short: int, long: int) -> str:
     return norm((SHAPES, f"{SHAPES}    BR = {long} if rows == 512 else {short}\n"))
 
 
+def programs(contest: Path) -> SeenPrograms:
+    """The programs that were compiled and simulated for this contest."""
+    return SeenPrograms(directory=contest / "programs", judge="a judge")
+
+
 def judged(
     contest: Path, kernel: str, *, suite: Suite = SUITE, against: Evidence | None = None, on: str | None = None
 ) -> tuple[Evidence, list[str]]:
@@ -44,9 +49,8 @@ def judged(
     def is_slower(judged_evidence: Evidence) -> bool:
         return against is not None and early_rejection.is_slower(judged_evidence, against, POLICY, V5E)
 
-    programs = SeenPrograms(directory=contest / "programs", judge="a judge")
     listener = Listener(is_slower=is_slower if against else None, progress=progress)
-    return evaluation.evaluate(request(contest, kernel, suite, on=on, programs=programs), listener), begun
+    return evaluation.evaluate(request(contest, kernel, suite, on=on, programs=programs(contest)), listener), begun
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +187,7 @@ def test_forward_and_backward_are_one_suite(contest: Path, tmp_path: Path) -> No
 
 def test_who_asks_after_the_trace_hears_of_all_members_at_once(contest: Path, good: Evidence) -> None:
     heard: list[Trace] = []
-    asked = request(contest, norm(), SUITE, work="0002", checked=False)
+    asked = request(contest, norm(), SUITE, work="0002", checked=False, programs=programs(contest))
     evaluation.evaluate(asked, Listener(after_trace=heard.append))
     assert [trace.fingerprint for trace in heard] == [good.trace.fingerprint if good.trace else ""]
 

@@ -62,51 +62,35 @@ def test_files_outside_are_out_of_reach(tmp_path: Path, attempt: str) -> None:
 
 
 # Each path exists on most machines; a missing path cannot be read either.
+PRIVATE = """
+    /etc/passwd /etc/group /etc/shadow /etc/hostname /etc/hosts /etc/resolv.conf /etc/machine-id /etc/os-release
+    /etc/fstab /root/.bashrc /root/.ssh /home /var/log /opt /usr/share/doc /usr/local/etc
+    /proc/self/environ /proc/self/net/unix /proc/self/mountinfo /proc/cmdline /proc/1/status
+    /proc/sys/kernel/hostname /proc/net/dev /sys/class/net /sys/class/dmi/id/sys_vendor
+    /dev/shm /dev/mem /dev/kmsg /dev/tty /tmp / /mnt /run /boot
+"""
+# Tries to read each path, as a folder and as a file, and puts down how that ended.
+READING = """
+import os
+found = []
+for path in {paths!r}:
+    try:
+        os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(64)
+    except Exception as error:
+        found.append(f"{{type(error).__name__}}: {{error}}")
+    else:
+        found.append("was read")
+"""
+
+
 @needs_landlock
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/etc/passwd",
-        "/etc/group",
-        "/etc/shadow",
-        "/etc/hostname",
-        "/etc/hosts",
-        "/etc/resolv.conf",
-        "/etc/machine-id",
-        "/etc/os-release",
-        "/etc/fstab",
-        "/root/.bashrc",
-        "/root/.ssh",
-        "/home",
-        "/var/log",
-        "/opt",
-        "/usr/share/doc",
-        "/usr/local/etc",
-        "/proc/self/environ",
-        "/proc/self/net/unix",
-        "/proc/self/mountinfo",
-        "/proc/cmdline",
-        "/proc/1/status",
-        "/proc/sys/kernel/hostname",
-        "/proc/net/dev",
-        "/sys/class/net",
-        "/sys/class/dmi/id/sys_vendor",
-        "/dev/shm",
-        "/dev/mem",
-        "/dev/kmsg",
-        "/dev/tty",
-        "/tmp",
-        "/",
-        "/mnt",
-        "/run",
-        "/boot",
-    ],
-)
-def test_what_is_about_people_and_services_cannot_be_read(tmp_path: Path, path: str) -> None:
-    code = f"import os\nfound = os.listdir({path!r}) if os.path.isdir({path!r}) else open({path!r}, 'rb').read(64)"
-    reply, _ = attack(tmp_path, code, are_confined=True)
-    assert isinstance(reply, Failure), reply
-    assert re.match(r"(PermissionError|FileNotFoundError|OSError: \[Errno 6\])", reply.message), reply.message
+def test_what_is_about_people_and_services_cannot_be_read(tmp_path: Path) -> None:
+    paths = PRIVATE.split()
+    reply, _ = attack(tmp_path, READING.format(paths=paths), are_confined=True)
+    assert isinstance(reply, str), reply
+    endings = dict(zip(paths, ast.literal_eval(reply), strict=True))
+    refusal = re.compile(r"PermissionError|FileNotFoundError|OSError: \[Errno 6\]")
+    assert {path: ending for path, ending in endings.items() if not refusal.match(ending)} == {}
 
 
 @needs_landlock
@@ -240,10 +224,10 @@ DAEMON = (
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
-@pytest.mark.parametrize("ending", ["found = 'done'", "os._exit(0)", "os.kill(os.getpid(), 9)", "while True: pass"])
+@pytest.mark.parametrize("ending", ["found = 'done'", "os._exit(0)", "os.kill(os.getpid(), 9)", "time.sleep(600)"])
 def test_a_daemon_that_forked_twice_into_a_session_of_its_own_is_found_and_named(tmp_path: Path, ending: str) -> None:
-    # Only the ending that loops uses up its time.
-    seconds = 2 if "while" in ending else 60
+    # Only the ending that sleeps uses up its time.
+    seconds = 2 if "sleep" in ending else 60
     reply, left = attack(tmp_path, DAEMON + ending, are_confined=False, seconds=seconds)
     pid = int((tmp_path / "left").read_text())
     assert not is_alive(pid)

@@ -27,6 +27,9 @@ from jaxlib import xla_client
 
 from harness.sandbox import environment
 
+# What is imported and collected stays to the end: until then the garbage collector would look for nothing.
+gc.disable()
+
 # Drawn examples are the same in every run, and no example fails because the machine is busy.
 settings.register_profile("ratchet", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ratchet")
@@ -148,6 +151,7 @@ def pytest_collection_finish() -> None:
     # Modules and tests stay to the end: the collector need not look at them each time.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -203,14 +203,19 @@ WRAPPED = {
 }
 
 
-@pytest.mark.parametrize("wrapped", WRAPPED.values(), ids=WRAPPED)
-def test_a_call_is_interpreted_whatever_encloses_it(wrapped: Any) -> None:
+@pytest.fixture(scope="module")
+def alone() -> tuple[Any, Any]:
+    """An input and what the call makes of it on v5p with nothing around it."""
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
-    v5p = chip("v5p")
-    expected = np.asarray(interpreted(call, x, checked=False, on=v5p)(x)[0])
-    for checked in (False, True):
-        result = interpreted(wrapped, x, checked=checked, on=v5p)(x)[0]
-        np.testing.assert_array_equal(np.asarray(result), expected)
+    return x, np.asarray(interpreted(call, x, checked=False, on=chip("v5p"))(x)[0])
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("wrapped", WRAPPED.values(), ids=WRAPPED)
+def test_a_call_is_interpreted_whatever_encloses_it(alone: tuple[Any, Any], wrapped: Any, checked: bool) -> None:
+    x, expected = alone
+    result = interpreted(wrapped, x, checked=checked, on=chip("v5p"))(x)[0]
+    np.testing.assert_array_equal(np.asarray(result), expected)
 
 
 def gridded(axes: tuple[int, ...], declared: tuple[str, ...] | None) -> Any:

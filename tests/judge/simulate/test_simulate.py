@@ -41,11 +41,18 @@ from harness.judge.simulate.values import (
     floats_computed,
     pick,
 )
+from harness.records import Simulation
 from harness.shell.main import main
 
 V5E = machine_of(chip("v5e"))
 V5P = machine_of(chip("v5p"))
 V6E = machine_of(chip("v6e"))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
+    """The small kernel as it is."""
+    return run(SMALL, tmp_path_factory.mktemp("base"))
 
 
 @pytest.mark.parametrize(("compiler", "case"), ATTENTION)
@@ -153,14 +160,13 @@ def _before_transfers(operation: str) -> Callable[[str], str]:
     return _replace(r"(%0 = dma\.hbm_to_vmem)", rf"{operation} ;; \1")
 
 
-def test_what_is_handed_to_a_sparse_core_has_no_latency_but_a_lower_bound(tmp_path: Path) -> None:
-    base = run(SMALL, tmp_path / "base")
+def test_what_is_handed_to_a_sparse_core_has_no_latency_but_a_lower_bound(base: Simulation, tmp_path: Path) -> None:
     assert base.seconds is not None
     handed = (
         "%s0_s98 = smov 2 ;; %s0_s99 = int_to_ptr.sparse_core_sequencer_sflag [resolvable:$false] %s0_s98 ;; "
         "%0 = vsyncset.remote %s0_s99, 1"
     )
-    result = run(SMALL, tmp_path / "handed", _before_transfers(handed))
+    result = run(SMALL, tmp_path, _before_transfers(handed))
     assert result.seconds is None
     assert "SparseCore" in result.unknown[0]
     # Without the module's text there is no upper end, and no range to rank by.
@@ -184,9 +190,8 @@ def test_a_transfer_of_nothing_raises_no_flag(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["vllmr.16.mxu0", "vc.u32", "vphi", "vmac.bf16.f32.vacc0", "vclamps-f32"])
-def test_an_operation_that_is_done_in_its_cycle_costs_none(operation: str, tmp_path: Path) -> None:
-    base = run(SMALL, tmp_path / "base")
-    result = run(SMALL, tmp_path / "more", _before_transfers(f"%0 = {operation} %v0_v1"))
+def test_an_operation_that_is_done_in_its_cycle_costs_none(base: Simulation, operation: str, tmp_path: Path) -> None:
+    result = run(SMALL, tmp_path, _before_transfers(f"%0 = {operation} %v0_v1"))
     assert result.unknown == ()
     assert result.cycles == base.cycles
 
@@ -323,11 +328,10 @@ def test_two_unknown_values_together_are_unknown() -> None:
     assert Unknown("a") & 0 == 0
 
 
-def test_a_transfer_whose_comment_says_where_it_goes_and_one_that_never_runs(tmp_path: Path) -> None:
-    base = run(SMALL, tmp_path / "base")
+def test_a_transfer_whose_comment_says_where_it_goes_and_one_that_never_runs(base: Simulation, tmp_path: Path) -> None:
     result = run(
         SMALL,
-        tmp_path / "general",
+        tmp_path,
         _replace(
             r"dma\.hbm_to_vmem([^;}]*)",
             r"dma.general\1 /* hbm-to-vmem */ ;; "
@@ -345,9 +349,8 @@ def test_a_division_that_does_not_say_what_it_puts_out_leaves_no_latency(tmp_pat
 
 
 @pytest.mark.parametrize("factor", [2, 4])
-def test_a_longer_loop_takes_proportionally_longer(factor: int, tmp_path: Path) -> None:
-    base = run(SMALL, tmp_path / "base")
-    result = run(SMALL, tmp_path / "longer", longer(factor))
+def test_a_longer_loop_takes_proportionally_longer(base: Simulation, factor: int, tmp_path: Path) -> None:
+    result = run(SMALL, tmp_path, longer(factor))
     assert base.cycles is not None
     assert result.cycles is not None
     assert result.executed_steps == SMALL_STEPS * factor
@@ -370,9 +373,8 @@ def test_single_buffering_shows_as_waiting(tmp_path: Path) -> None:
     assert_possible(single)
 
 
-def test_an_unknown_vector_operation_is_counted_and_harmless(tmp_path: Path) -> None:
-    base = run(SMALL, tmp_path / "base")
-    result = run(SMALL, tmp_path / "odd", lambda text: text.replace("vsub.f32", "vfrobnicate.f32"))
+def test_an_unknown_vector_operation_is_counted_and_harmless(base: Simulation, tmp_path: Path) -> None:
+    result = run(SMALL, tmp_path, lambda text: text.replace("vsub.f32", "vfrobnicate.f32"))
     assert result.cycles == base.cycles
     assert any("vfrobnicate.f32" in text and "executed" in text for text in result.unknown)
 

@@ -13,19 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 from loop_fixtures import PROJECT, into_repository, ratchet
+from planted import request
 
 from harness import contest as contests
-from harness.candidate import Candidate, constants
+from harness.candidate import constants
 from harness.errors import RatchetError
-from harness.hardware import chip
-from harness.judge.evaluate.evaluation import evaluate
-from harness.judge.evaluate.request import Request
+from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.trace.imports import flags
-from harness.judge.simulate import run
 from harness.loop import scaffold
 from harness.operators import Problem, complaints, prepare_module
 from harness.operators.probes import Part
-from harness.records import ExpectedCount, Policy, Work
+from harness.records import ExpectedCount, Work
 from harness.sandbox.messages import Rejected
 
 pytestmark = pytest.mark.long
@@ -262,19 +260,9 @@ def test_tables_that_cannot_be_are_refused_before_anything_is_compiled(
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_a_dtype_that_the_chip_lacks_is_refused_before_anything_is_compiled(dtype: str, tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match=rf"kernel on v5e can load, got x: {dtype}, y: {dtype}") as caught:
-        evaluate(
-            Request(
-                directory=tmp_path,
-                candidate=Candidate(text=b""),
-                problem=of_dtype(dtype),
-                chip=chip("v5e"),
-                policy=Policy(),
-                work=tmp_path / "work",
-                simulate=run,
-            )
-        )
+        evaluation.evaluate(request(tmp_path, "", of_dtype(dtype)))
     assert caught.value.kind == "dtype-not-on-chip"
-    assert not (tmp_path / "work").exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_class_from_elsewhere_is_refused() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hostile import is_alive
 from planted import MEMORY, SMALL, V5E, naive, tracer
+from refusals import assert_failed
 
 from harness.judge.evaluate.messages import TraceReply, TraceRequest
 from harness.records import Failure
@@ -44,42 +45,31 @@ def planted(tmp_path: Path, code: str) -> str:
     return naive((IMPORT, f"{IMPORT}import os, sys\n{code}\n"))
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_an_early_exit_is_a_crash(tmp_path: Path, code: int) -> None:
-    failure = trace(tmp_path, planted(tmp_path, f"print('RESULT: score=1e9')\nos._exit({code})"))
-    assert failure.kind == "crash"
-    assert f"exit code {code} and without a result" in failure.message
-    assert "RESULT: score=1e9" in failure.detail
-
-
-def test_a_segmentation_fault_is_named(tmp_path: Path) -> None:
-    failure = trace(tmp_path, planted(tmp_path, "os.kill(os.getpid(), 11)"))
-    assert failure.kind == "killed"
-    assert "SIGSEGV" in failure.message
-
-
-def test_a_killed_child_is_named(tmp_path: Path) -> None:
-    failure = trace(tmp_path, planted(tmp_path, "os.kill(os.getpid(), 9)"))
-    assert failure.kind == "killed"
-    assert "SIGKILL" in failure.message
-
-
-def test_a_kernel_that_never_returns_is_ended(tmp_path: Path) -> None:
-    failure = trace(tmp_path, planted(tmp_path, "print('here', flush=True)\nwhile True: pass"), seconds=6)
-    assert failure.kind == "timeout"
-    assert "6 s" in failure.message
-    assert "here" in failure.detail
-
-
-def test_a_memory_hog_is_ended(tmp_path: Path) -> None:
-    code = "hog = []\nwhile True: hog.append(bytearray(os.urandom(1 << 20) * 64))"
-    failure = trace(tmp_path, planted(tmp_path, code), memory_bytes=1 << 30)
-    assert failure.kind == "out-of-memory"
-    assert "to use at most 1.0 GiB of memory" in failure.message
-
-
-def test_memory_that_cannot_be_had_at_all(tmp_path: Path) -> None:
-    assert trace(tmp_path, planted(tmp_path, "bytearray(1 << 60)")).kind == "out-of-memory"
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        *((f"os._exit({code})", "crash", f"exit code {code} and without a result") for code in (0, 3)),
+        ("os.kill(os.getpid(), 11)", "killed", "SIGSEGV"),
+        ("os.kill(os.getpid(), 9)", "killed", "SIGKILL"),
+        ("while True: pass", "timeout", "6 s"),
+        (
+            "hog = []\nwhile True: hog.append(bytearray(os.urandom(1 << 20) * 64))",
+            "out-of-memory",
+            "to use at most 1.0 GiB of memory",
+        ),
+        ("bytearray(1 << 60)", "out-of-memory", ""),
+    ],
+)
+def test_the_way_in_which_a_child_ends_is_named(tmp_path: Path, code: str, kind: str, words: str) -> None:
+    printing = f"print('RESULT: score=1e9', flush=True)\n{code}"
+    failure = trace(
+        tmp_path,
+        planted(tmp_path, printing),
+        seconds=6 if kind == "timeout" else 60,
+        memory_bytes=1 << 30 if "hog" in code else MEMORY,
+    )
+    assert_failed(failure, "contract", kind, words)
+    assert "RESULT: score=1e9" in failure.detail or kind == "out-of-memory"
 
 
 def test_a_flood_of_output_is_cut(tmp_path: Path) -> None:

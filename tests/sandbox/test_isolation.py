@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 from hostile import attack, is_alive
-from planted import NAIVE, POLICY, SMALL, V5E, tracer, with_wrapper
+from planted import NAIVE, SMALL, request, tracer, with_wrapper
+from refusals import assert_failed
 
 import harness
-from harness.candidate import Candidate
-from harness.judge import simulate
 from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.request import Request
 from harness.judge.evaluate.trace.imports import flags
 from harness.records import Failure
 from harness.sandbox import confinement, handover, readable
@@ -383,9 +381,7 @@ import sys
 
 def test_a_class_of_jax_that_was_patched_is_noticed(tmp_path: Path) -> None:
     with tracer(tmp_path) as bench:
-        failure = bench.failure(with_wrapper(FORGED))
-    assert (failure.stage, failure.kind) == ("static", "judge-patched")
-    assert "Exported.serialize" in failure.message
+        assert_failed(bench.failure(with_wrapper(FORGED)), "static", "judge-patched", "Exported.serialize")
 
 
 @pytest.mark.parametrize(
@@ -399,31 +395,18 @@ def test_a_class_of_jax_that_was_patched_is_noticed(tmp_path: Path) -> None:
 )
 def test_what_is_called_while_other_code_runs_is_noticed(tmp_path: Path, left: str) -> None:
     with tracer(tmp_path) as bench:
-        failure = bench.failure(f"{NAIVE}\n{left}\n")
-    assert (failure.stage, failure.kind) == ("static", "settings-changed")
-    assert "listener of JAX" in failure.message
+        assert_failed(bench.failure(f"{NAIVE}\n{left}\n"), "static", "settings-changed", "listener of JAX")
 
 
 def test_another_program_for_the_tpu_than_was_traced_is_noticed_where_kernel_py_never_ran(tmp_path: Path) -> None:
     """This holds even if the candidate controls the tracing process: here it switches its guard off."""
     silent = FORGED + 'sys.modules["harness.judge.evaluate.trace.integrity"].require_untouched = UNTOUCHED\n'
-    failure = evaluated(tmp_path, with_wrapper(silent))
-    assert (failure.stage, failure.kind) == ("static", "forged-result")
+    assert_failed(evaluated(tmp_path, with_wrapper(silent)), "static", "forged-result")
 
 
 def evaluated(tmp_path: Path, kernel: str) -> Failure:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    evidence = evaluation.evaluate(
-        Request(
-            directory=tmp_path,
-            candidate=Candidate(text=kernel.encode()),
-            problem=SMALL,
-            chip=V5E,
-            policy=POLICY,
-            work=tmp_path / "profile_data" / "0001",
-            simulate=simulate.run,
-        )
-    )
+    evidence = evaluation.evaluate(request(tmp_path, kernel, SMALL))
     assert evidence.failure is not None
     assert evidence.isolation is not None
     assert evidence.isolation.landlock == confinement.landlock_version()

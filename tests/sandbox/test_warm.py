@@ -12,13 +12,10 @@ from typing import Any
 
 import pytest
 from hostile import Source, attack, is_alive
-from planted import POLICY, ROWS, V5E, norm
+from planted import ROWS, norm, request
 
 import harness
-from harness.candidate import Candidate
-from harness.judge import simulate
 from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.request import Request
 from harness.records import Failure
 from harness.sandbox import confinement, environment, warm
 from harness.sandbox.child import Children
@@ -191,17 +188,7 @@ def test_every_process_of_a_judgement_is_a_fork(tmp_path: Path, monkeypatch: pyt
         return forked
 
     monkeypatch.setattr(warm, "fork", noted)
-    evaluation.evaluate(
-        Request(
-            directory=tmp_path,
-            candidate=Candidate(text=norm().encode()),
-            problem=ROWS,
-            chip=V5E,
-            policy=POLICY,
-            work=tmp_path / "profile_data" / "work",
-            simulate=simulate.run,
-        )
-    )
+    evaluation.evaluate(request(tmp_path, norm(), ROWS))
     assert started == dict.fromkeys(("candidate", "certifier", "checker", "compiler", "simulator"), True)
 
 

@@ -1,7 +1,7 @@
 """A case of known_kernels.py: a program with its operands, by name."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -79,6 +79,16 @@ def of(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
 def integers(values: Any) -> npt.NDArray[np.int32]:
     """An operand that a schedule reads: a table, or the lengths of sequences."""
     return np.asarray(values, np.int32)
+
+
+def starts(queries: Sequence[int]) -> npt.NDArray[np.int32]:
+    """The places where the queries of each sequence start if they lie one after the other, and last where all end."""
+    return integers(np.concatenate([[0], np.cumsum(queries)]))
+
+
+def lengths(queries: Sequence[int]) -> npt.NDArray[np.int32]:
+    """Numbers of keys, all different, of sequences with these numbers of queries."""
+    return integers([max(number, 640 + 70 * place) for place, number in enumerate(queries)])
 
 
 def called(

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from known_cases import Case, Program, called, gradient, integers, of
+from known_cases import Case, Program, called, gradient, integers, lengths, of, starts
 
 from harness.dumps.timing_tables import Assumption
 
@@ -17,14 +17,6 @@ _HEADS, _KV_HEADS, _HEAD_DIM, _PAGE, _SEQUENCES, _EACH = 32, 8, 128, 128, 16, 16
 _DECODE, _MIXED = [1] * _SEQUENCES, [1] * 14 + [300, 198]
 _DELTA: dict[str, Any] = {"n_kq": 16, "n_v": 32, "d_k": 128, "d_v": 128, "kernel_size": 4}
 _WIDTH = 2 * 16 * 128 + 32 * 128
-
-
-def _starts(queries: list[int]) -> Any:
-    return integers(np.concatenate([[0], np.cumsum(queries)]))
-
-
-def _lengths(queries: list[int]) -> Any:
-    return integers([max(number, 640 + 70 * place) for place, number in enumerate(queries)])
 
 
 def _heads_first(sequence: int, *, batch: int = 1) -> dict[str, Any]:
@@ -45,18 +37,18 @@ def _flywheel_flash(sequence: int, *, is_backward: bool = False, **options: Any)
 
 def _flywheel_packed() -> Program:
     operands = {name: of(heads, 4096, _HEAD_DIM) for name, heads in (("q", _HEADS), ("k", _KV_HEADS), ("v", _KV_HEADS))}
-    starts = {name: integers([0, 700, 1900, 2200, 4096]) for name in ("cu_seqlens_q", "cu_seqlens_k")}
+    tables = {name: integers([0, 700, 1900, 2200, 4096]) for name in ("cu_seqlens_q", "cu_seqlens_k")}
     options: dict[str, Any] = {"max_seqlen_q": 2048, "max_seqlen_k": 2048, "causal": True}
-    return _flywheel("flash_attn_varlen_func", operands | starts, **options)
+    return _flywheel("flash_attn_varlen_func", operands | tables, **options)
 
 
 def _flywheel_pages(queries: list[int]) -> Program:
     operands = {
         "q": of(_HEADS, sum(queries), _HEAD_DIM),
         "k": of(_SEQUENCES * _EACH, _PAGE, 2 * _KV_HEADS, _HEAD_DIM),
-        "cu_seqlens_q": _starts(queries),
+        "cu_seqlens_q": starts(queries),
         "block_table": integers(np.arange(_SEQUENCES * _EACH).reshape(_SEQUENCES, _EACH)),
-        "seqused_k": _lengths(queries),
+        "seqused_k": lengths(queries),
     }
     options: dict[str, Any] = {
         "v": None,
@@ -87,10 +79,10 @@ def _flywheel_delta(kind: str, queries: list[int]) -> Program:
         "conv_weight": of(_WIDTH, 1, 4),
         "conv_bias": of(_WIDTH),
         **heads,
-        "query_start_loc": _starts(queries),
+        "query_start_loc": starts(queries),
         "state_indices": integers(range(1, count + 1)),
         "distribution": integers([queries.count(1), queries.count(1), count]),
-        "seq_lens": _lengths(queries),
+        "seq_lens": lengths(queries),
         "read_state_indices": integers(range(1, count + 1)),
     }
     if kind == "kda":
@@ -125,8 +117,8 @@ def _deciax_flash(*, window: int = 0) -> Program:
     )
 
 
-def _vectors(**lengths: int) -> dict[str, Any]:
-    return {name: of(length, dtype=jnp.float32) for name, length in lengths.items()}
+def _vectors(**sizes: int) -> dict[str, Any]:
+    return {name: of(size, dtype=jnp.float32) for name, size in sizes.items()}
 
 
 def _deciax_norm() -> Program:
@@ -148,17 +140,17 @@ def _deciax_mlp() -> Program:
 
 
 def _sglang(queries: list[int]) -> Program:
-    tokens, lengths = sum(queries), _lengths(queries)
+    tokens, key_counts = sum(queries), lengths(queries)
     newest = of(tokens, _KV_HEADS, _HEAD_DIM)
     operands = {
         "queries": of(tokens, _HEADS, _HEAD_DIM),
         "keys": newest,
         "values": newest,
         "kv_cache_fused": of(_SEQUENCES * _EACH, _PAGE, 2 * _KV_HEADS, _HEAD_DIM),
-        "kv_lens": lengths,
+        "kv_lens": key_counts,
         "page_indices": integers(np.arange(_SEQUENCES * _EACH)),
-        "cu_q_lens": _starts(queries),
-        "cu_kv_lens": _starts([-(-int(length) // _PAGE) * _PAGE for length in lengths]),
+        "cu_q_lens": starts(queries),
+        "cu_kv_lens": starts([-(-int(length) // _PAGE) * _PAGE for length in key_counts]),
         "distribution": integers([queries.count(1), queries.count(1), len(queries)]),
     }
     module = "sgl_jax.srt.layers.attention.flash_attn_kernel.flash_attention"
@@ -177,7 +169,7 @@ def _maxtext_ragged(function: str, heads: int) -> Program:
         "query": of(_SEQUENCES, 1, _HEADS, _HEAD_DIM),
         "key": cache,
         "value": cache,
-        "lengths": _lengths(_DECODE),
+        "lengths": lengths(_DECODE),
     }
     return called("maxtext.kernels.attention.ragged_attention", function, operands)
 

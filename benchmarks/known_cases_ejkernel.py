@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from known_cases import Case, Program, called, integers, of
+from known_cases import Case, Program, called, integers, lengths, of, starts
 
 _HEADS, _KV_HEADS, _HEAD_DIM, _PAGE, _SEQUENCES, _EACH, _PAGES = 32, 8, 128, 64, 16, 32, 512
 _LATENT, _ROPE = 512, 64
@@ -20,9 +20,9 @@ def _tables(queries: list[int]) -> dict[str, Any]:
     """Lengths, pages and starts of sequences with these numbers of queries; decoding sequences come first."""
     count, decoding = len(queries), queries.count(1)
     return {
-        "kv_lens": integers([max(number, 640 + 70 * place) for place, number in enumerate(queries)]),
+        "kv_lens": lengths(queries),
         "block_tables": integers(np.arange(count * _EACH)),
-        "query_start_loc": integers(np.concatenate([[0], np.cumsum(queries)])),
+        "query_start_loc": starts(queries),
         "distribution": integers([decoding, decoding, count]),
     }
 
@@ -86,8 +86,8 @@ def _paged(*, prefill: bool = False) -> Program:
         tables = {"context_len": integers([1536]), "page_indices": integers(range(_EACH))}
         return _of("prefill_page_attention", operands | tables)
     tables = _tables(_DECODE)
-    lengths = {"context_lens": tables["kv_lens"], "block_tables": tables["block_tables"].reshape(_SEQUENCES, -1)}
-    return _of("page_attention", operands | lengths)
+    counts = {"context_lens": tables["kv_lens"], "block_tables": tables["block_tables"].reshape(_SEQUENCES, -1)}
+    return _of("page_attention", operands | counts)
 
 
 def _decode() -> Program:

@@ -18,7 +18,7 @@ from jax.experimental.pallas.ops.tpu.random.philox import philox_random_bits
 from jax.experimental.pallas.ops.tpu.random.threefry import plthreefry_random_bits
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash_module
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
-from known_cases import Case, Program, gradient, integers, of
+from known_cases import Case, Program, gradient, integers, of, starts
 
 HEADS, SEQUENCE, HEAD_DIM = 8, 4096, 128
 # Blocks that fit the VMEM of every chip; the kernels' own defaults are 128, which nobody uses.
@@ -127,7 +127,7 @@ def _paged(*, quantized: bool = False, inline: bool = True) -> Program:
 
 def _ragged_paged(query_lengths: list[int], *, window: int | None = None) -> Program:
     """Attention of each sequence's newest tokens over all of its keys: one token while decoding, many in a prefill."""
-    starts = integers(np.concatenate([[0], np.cumsum(query_lengths)]))
+    query_starts = starts(query_lengths)
     lengths = np.maximum(_LENGTHS, query_lengths)
 
     def attention(
@@ -145,11 +145,11 @@ def _ragged_paged(query_lengths: list[int], *, window: int | None = None) -> Pro
     return Program(
         attention,
         {
-            "q": of(int(starts[-1]), 4 * HEADS, HEAD_DIM),
+            "q": of(int(query_starts[-1]), 4 * HEADS, HEAD_DIM),
             "kv_pages": of(len(_LENGTHS) * _PAGES_EACH, _PAGE, 2 * HEADS, HEAD_DIM),
             "kv_lens": integers(lengths),
             "page_indices": _page_indices(),
-            "cu_q_lens": starts,
+            "cu_q_lens": query_starts,
             "num_seqs": integers([len(_LENGTHS)]),
         },
     )

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from known_cases import Case, Program, gradient, integers, of
+from known_cases import Case, Program, gradient, integers, of, starts
 from known_cases_jax import GROUPS, HEAD_DIM, HEADS, SEQUENCE
 from tokamax._src.ops.attention import pallas_mosaic_tpu as flash
 from tokamax._src.ops.attention import pallas_mosaic_tpu_vjp as flash_vjp
@@ -158,9 +158,8 @@ def _batched_paged(query_lengths: list[int]) -> Program:
     """Decoding sequences first, then prefilling ones, as the operation requires."""
     count, page, each = len(query_lengths), 256, 8
     lengths = [max(length, 640 + 100 * number) for number, length in enumerate(query_lengths)]
-    starts = np.concatenate([[0], np.cumsum(query_lengths)])
     decoding = query_lengths.count(1)
-    tokens, key_heads = int(starts[-1]), 8
+    tokens, key_heads = sum(query_lengths), 8
     operation = batched.PallasTpuBatchedRpa(config=batched.Config(), **_AHEAD)
 
     def attention(
@@ -184,7 +183,7 @@ def _batched_paged(query_lengths: list[int]) -> Program:
             "kv_cache": of(count * each, page, 2 * key_heads, HEAD_DIM),
             "kv_lens": integers(lengths),
             "page_indices": integers(range(count * each)),
-            "cu_q_lens": integers(starts),
+            "cu_q_lens": starts(query_lengths),
             "distribution": integers([decoding, decoding, count]),
         },
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from known_cases import Case, Program, called, integers, of
+from known_cases import Case, Program, called, integers, lengths, of, starts
 
 _HEADS, _KV_HEADS, _HEAD_DIM, _PAGE, _SEQUENCES, _EACH = 32, 8, 128, 64, 16, 32
 _LATENT, _ROPE = 512, 64
@@ -51,12 +51,11 @@ def _tables(queries: list[int], *, is_flat: bool = True) -> dict[str, Any]:
     """Lengths, pages and starts of sequences with these numbers of queries; decoding sequences come first."""
     count = len(queries)
     pages = np.arange(count * _EACH).reshape(count, _EACH)
-    lengths = [max(number, 640 + 70 * place) for place, number in enumerate(queries)]
     decoding = queries.count(1)
     return {
-        "kv_lens": integers(lengths),
+        "kv_lens": lengths(queries),
         "page_indices": integers(pages.ravel() if is_flat else pages),
-        "cu_q_lens": integers(np.concatenate([[0], np.cumsum(queries)])),
+        "cu_q_lens": starts(queries),
         "distribution": integers([decoding, decoding, count]),
     }
 
@@ -137,10 +136,10 @@ def _delta(queries: list[int], *, fused: bool = False) -> Program:
     states = of(count + 1, 32, 128, 128, dtype=jnp.float32)
     gates = {name: of(tokens, 32, dtype=jnp.bfloat16 if fused else jnp.float32) for name in "ba"}
     heads = {name: of(32, dtype=jnp.float32) for name in ("A_log", "dt_bias")}
-    starts = {"query_start_loc": tables["cu_q_lens"], "state_indices": integers(range(1, count + 1))}
+    places = {"query_start_loc": tables["cu_q_lens"], "state_indices": integers(range(1, count + 1))}
     last = {"distribution": tables["distribution"]}
     if not fused:
-        operands = {"mixed_qkv": of(tokens, _WIDTH), **gates, "recurrent_state": states, **heads, **starts, **last}
+        operands = {"mixed_qkv": of(tokens, _WIDTH), **gates, "recurrent_state": states, **heads, **places, **last}
         return _called("gdn.v2.recurrent_scan_v2", "recurrent_scan", operands, **_DELTA)
     operands = {
         "qkv": of(tokens, _WIDTH),
@@ -151,10 +150,10 @@ def _delta(queries: list[int], *, fused: bool = False) -> Program:
         "conv_bias": of(_WIDTH),
         "a_log": heads["A_log"],
         "dt_bias": heads["dt_bias"],
-        **starts,
+        **places,
         **last,
         "seq_lens": tables["kv_lens"],
-        "read_state_indices": starts["state_indices"],
+        "read_state_indices": places["state_indices"],
     }
     return _called("gdn.v3.wrapper", "fused_conv1d_gdn", operands, **_DELTA, kernel_size=4)
 

@@ -293,22 +293,12 @@ _GATHERED = (
     "k, v = (x.transpose(1, 2, 0, 3) for x in (k, v))",
 )
 _EJKERNEL: dict[str, Contest] = {
-    "flash causal": _ej(
-        "flash_attention",
-        "attention-causal",
-        _CAUSAL,
-        "existing(q, k, v, causal=True)[0].swapaxes(0, 1)",
-        before=(_TURNED,),
-    ),
+    "flash causal": _ej("flash_attention", "attention-causal", _CAUSAL, _TURNED_BACK, before=(_TURNED,)),
     "block-sparse causal": _ej(
         "blocksparse_attention", "attention-causal", _CAUSAL, "existing(q[None], k[None], v[None], causal=True)[0]"
     ),
     "ring on one device": _ej(
-        "ring_attention",
-        "attention-causal",
-        _CAUSAL,
-        "existing(q, k, v, causal=True)[0].swapaxes(0, 1).astype(v.dtype)",
-        before=(_TURNED,),
+        "ring_attention", "attention-causal", _CAUSAL, f"{_TURNED_BACK}.astype(v.dtype)", before=(_TURNED,)
     ),
     "ragged paged v2, decode": _EJ_V2,
     "ragged paged v2, mixed": _EJ_V2,

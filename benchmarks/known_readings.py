@@ -8,11 +8,12 @@ class Reading:
     """The cause of a refusal of this kind, found by reading the package; `why` names file and line.
 
     If the inputs decide which of several faults is found first, `kind` has all their kinds, separated by commas.
+    `is_fault`: the package has the fault, and not the judge.
     """
 
     kind: str
-    is_fault: bool
     why: str
+    is_fault: bool = True
 
 
 _LIMIT = (
@@ -83,68 +84,61 @@ _SCORES_ROUNDED = (
     "flash_attention.py line 62)"
 )
 READ: dict[tuple[str, str], Reading] = {
-    ("tpu-inference", "ragged paged, batched"): Reading(kind="wrong-result", is_fault=True, why=_SCORES_ROUNDED),
-    ("tpu-inference", "latent attention v2"): Reading(
-        kind="out-of-bounds, wrong-result", is_fault=True, why=_NARROW_SCORES
-    ),
+    ("tpu-inference", "ragged paged, batched"): Reading(kind="wrong-result", why=_SCORES_ROUNDED),
+    ("tpu-inference", "latent attention v2"): Reading(kind="out-of-bounds, wrong-result", why=_NARROW_SCORES),
     ("ejkernel", "latent ragged paged v2"): Reading(
-        kind="out-of-bounds", is_fault=True, why=_PAST_ITS_WORDS.format("_pallas_impl_fwd.py line 626")
+        kind="out-of-bounds", why=_PAST_ITS_WORDS.format("_pallas_impl_fwd.py line 626")
     ),
-    ("tpu-inference", "rope"): Reading(kind="race", is_fault=True, why=_READ_AND_STORED.format("rope.py line 243")),
+    ("tpu-inference", "rope"): Reading(kind="race", why=_READ_AND_STORED.format("rope.py line 243")),
     ("tpu-inference", "gated delta rule v1, decode"): Reading(
-        kind="race", is_fault=True, why=_FETCHED_AND_STORED.format(202, 326, 314)
+        kind="race", why=_FETCHED_AND_STORED.format(202, 326, 314)
     ),
     ("tpu-inference", "gated delta rule v2, decode"): Reading(
-        kind="race", is_fault=True, why=_FETCHED_AND_STORED.format(285, 410, 397)
+        kind="race", why=_FETCHED_AND_STORED.format(285, 410, 397)
     ),
-    ("tpu-inference", "gated delta rule v2, scan"): Reading(kind="race", is_fault=True, why=_WRITTEN_AND_STORED),
+    ("tpu-inference", "gated delta rule v2, scan"): Reading(kind="race", why=_WRITTEN_AND_STORED),
     ("tpu-inference", "gated delta rule v3, fused"): Reading(
-        kind="race", is_fault=True, why=_READ_AND_STORED.format("gdn/v3/memory_ref.py line 534")
+        kind="race", why=_READ_AND_STORED.format("gdn/v3/memory_ref.py line 534")
     ),
-    ("ejkernel", "gated delta rule"): Reading(kind="dot-outside-pallas", is_fault=True, why=_DELTA_IN_XLA),
-    ("gdn2-pallas", "gated delta rule 2"): Reading(kind="dot-outside-pallas", is_fault=True, why=_CHUNKS_IN_XLA),
-    ("flywheel-tpu", "gated delta rule, decode"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
-    ("flywheel-tpu", "gated delta rule, mixed"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
-    ("flywheel-tpu", "delta attention, decode"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
-    ("flywheel-tpu", "delta attention, mixed"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
-    ("tpu-inference", "quantized matmul by blocks, fp8, own tiles"): Reading(
-        kind="wrong-result", is_fault=True, why=_NARROW_BLOCKS
-    ),
-    ("jaxite", "matmul of whole numbers"): Reading(kind="wrong-result", is_fault=True, why=_SHIFTED),
-    ("jaxite", "product of polynomials"): Reading(kind="wrong-result", is_fault=True, why=_SHIFTED),
-    ("flywheel-tpu", "flash causal"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
-    ("flywheel-tpu", "flash, window"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
-    ("flywheel-tpu", "flash, packed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
-    ("flywheel-tpu", "flash over pages, decode"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
-    ("flywheel-tpu", "flash over pages, mixed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
-    ("tpu-inference", "quantized matmul by blocks, int8"): Reading(kind="trace-error", is_fault=True, why=_NO_BLOCKS),
-    ("tpu-inference", "quantized matmul by blocks, fp8"): Reading(kind="trace-error", is_fault=True, why=_NO_BLOCKS),
-    ("tpu-inference", "ragged paged, stacked"): Reading(kind="out-of-bounds", is_fault=True, why=_EMPTY_BEYOND),
-    ("ejkernel", "paged prefill"): Reading(kind="race", is_fault=True, why=_ONE_SEMAPHORE),
-    ("ejkernel", "flash causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
-    ("ejkernel", "block-sparse causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
+    ("ejkernel", "gated delta rule"): Reading(kind="dot-outside-pallas", why=_DELTA_IN_XLA),
+    ("gdn2-pallas", "gated delta rule 2"): Reading(kind="dot-outside-pallas", why=_CHUNKS_IN_XLA),
+    ("flywheel-tpu", "gated delta rule, decode"): Reading(kind="race", why=_TWO_WINDOWS),
+    ("flywheel-tpu", "gated delta rule, mixed"): Reading(kind="race", why=_TWO_WINDOWS),
+    ("flywheel-tpu", "delta attention, decode"): Reading(kind="race", why=_TWO_WINDOWS),
+    ("flywheel-tpu", "delta attention, mixed"): Reading(kind="race", why=_TWO_WINDOWS),
+    ("tpu-inference", "quantized matmul by blocks, fp8, own tiles"): Reading(kind="wrong-result", why=_NARROW_BLOCKS),
+    ("jaxite", "matmul of whole numbers"): Reading(kind="wrong-result", why=_SHIFTED),
+    ("jaxite", "product of polynomials"): Reading(kind="wrong-result", why=_SHIFTED),
+    ("flywheel-tpu", "flash causal"): Reading(kind="non-finite", why=_LIMIT),
+    ("flywheel-tpu", "flash, window"): Reading(kind="non-finite", why=_LIMIT),
+    ("flywheel-tpu", "flash, packed"): Reading(kind="race", why=_SHARED_ROWS),
+    ("flywheel-tpu", "flash over pages, decode"): Reading(kind="race", why=_SHARED_ROWS),
+    ("flywheel-tpu", "flash over pages, mixed"): Reading(kind="race", why=_SHARED_ROWS),
+    ("tpu-inference", "quantized matmul by blocks, int8"): Reading(kind="trace-error", why=_NO_BLOCKS),
+    ("tpu-inference", "quantized matmul by blocks, fp8"): Reading(kind="trace-error", why=_NO_BLOCKS),
+    ("tpu-inference", "ragged paged, stacked"): Reading(kind="out-of-bounds", why=_EMPTY_BEYOND),
+    ("ejkernel", "paged prefill"): Reading(kind="race", why=_ONE_SEMAPHORE),
+    ("ejkernel", "flash causal"): Reading(kind="trace-error", why=_OLD),
+    ("ejkernel", "block-sparse causal"): Reading(kind="trace-error", why=_OLD),
     ("ejkernel", "ring on one device"): Reading(
         kind="dot-outside-pallas",
-        is_fault=True,
         why="The package's fault: on one device it calls XLA's attention, no kernel (_pallas_impl_fwd.py line 336)",
     ),
     ("ejkernel", "grouped matmul v3"): Reading(
-        kind="out-of-bounds", is_fault=True, why=_PAST_ITS_TILE.format("grouped_matmulv3/_pallas_impl.py line 580")
+        kind="out-of-bounds", why=_PAST_ITS_TILE.format("grouped_matmulv3/_pallas_impl.py line 580")
     ),
     ("maxtext", "grouped matmul"): Reading(
-        kind="out-of-bounds", is_fault=True, why=_PAST_ITS_TILE.format("pallas_mosaic_tpu_v2_gmm_kernel.py line 621")
+        kind="out-of-bounds", why=_PAST_ITS_TILE.format("pallas_mosaic_tpu_v2_gmm_kernel.py line 621")
     ),
 }
 # Why a row has no contest, although its operation is an operator's.
 UNTRIED: dict[tuple[str, str], str] = {
-    (
-        "tpu-inference",
-        "latent attention v1",
-    ): "no latency: XLA's loop over the cache reads its trip count inside another loop",
-    (
-        "maxtext",
-        "ragged gather",
-    ): "a kernel for the SparseCore on chips that have one; on v5e the package calls no kernel",
+    ("tpu-inference", "latent attention v1"): (
+        "no latency: XLA's loop over the cache reads its trip count inside another loop"
+    ),
+    ("maxtext", "ragged gather"): (
+        "a kernel for the SparseCore on chips that have one; on v5e the package calls no kernel"
+    ),
     ("tpu-inference", "latent attention v1, cache update"): "the package's function calls no kernel, only XLA",
     ("sglang-jax", "ragged paged, decode"): "the package requires JAX 0.8, whose traces the judge does not read",
     ("sglang-jax", "ragged paged, mixed"): "the package requires JAX 0.8, whose traces the judge does not read",

@@ -28,7 +28,7 @@ from harness.hardware import Chip, chip
 from harness.judge.evaluate.messages import CertifyRequest, ShapesReply, ShapesRequest, TraceReply, TraceRequest
 from harness.judge.evaluate.tasks import MODULES, ChildName
 from harness.loop import scaffold
-from harness.operators import Attention, Member, Problem, Suite
+from harness.operators import Attention, Problem
 from harness.records import KERNEL, Certificate, Failure
 from harness.sandbox import environment
 from harness.sandbox.child import Children
@@ -481,9 +481,7 @@ def champions(folders: Iterable[Path]) -> Iterator[Case]:
     """The champions of contests; all of them are honest."""
     for folder in folders:
         contest = contests.load(folder)
-        suite = contest.problem
-        members = suite.members if isinstance(suite, Suite) else (Member(name="", problem=suite),)
-        for member in members:
+        for member in contest.members:
             yield Case(
                 name=f"{folder} {member.name}",
                 is_honest=True,
@@ -528,18 +526,14 @@ def examine(case: Case, folder: Path) -> Certificate | Failure:
 
         candidate = start("candidate", candidate_folder, problem)
         chip_program, program = (candidate_folder / name for name in ("tpu", "traced"))
-        traced = ask(
-            candidate,
-            "trace",
-            TraceRequest(
-                problem=str(problem),
-                chip=case.chip,
-                artifact=str(chip_program),
-                program=str(program),
-                function=case.function,
-            ),
-            TraceReply,
+        request = TraceRequest(
+            problem=str(problem),
+            chip=case.chip,
+            artifact=str(chip_program),
+            program=str(program),
+            function=case.function,
         )
+        traced = ask(candidate, "trace", request, TraceReply)
         if isinstance(traced, Failure):
             return traced
         smaller = ask(candidate, "trace_smaller", ShapesRequest(), ShapesReply)
@@ -555,10 +549,8 @@ def examine(case: Case, folder: Path) -> Certificate | Failure:
             artifact=str(aside / "cpu"),
             fill=None,
         )
-        certificate_or_failure: Certificate | Failure = ask(
-            start("certifier", aside, kept), "certify", certified, Certificate
-        )
-        return certificate_or_failure
+        certificate: Certificate | Failure = ask(start("certifier", aside, kept), "certify", certified, Certificate)
+        return certificate
 
 
 def main() -> None:

@@ -104,9 +104,7 @@ MACHINES = (
     Machine(name="drift by 30 % over a benchmark", slowdown=_plus(_drift)),
     Machine(name="random walk", slowdown=_plus(_walk)),
     Machine(name="spikes in a tenth of the calls", slowdown=_plus(_spikes)),
-    Machine(
-        name="heavy tails (Student's t, 2)", slowdown=lambda random, rounds: 0.01 * random.standard_t(2, (rounds, 3))
-    ),
+    Machine(name="heavy tails (Student's t, 2)", slowdown=_tails),
     Machine(name="two speeds, 10 % apart", slowdown=_plus(_two_speeds)),
     Machine(name="first call of a round 5 % slower", slowdown=_plus(_cold_start)),
     Machine(name="clock that ticks in steps of 5 %", slowdown=spread(PUBLISHED_SPREAD), tick=0.05),

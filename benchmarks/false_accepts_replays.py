@@ -1,7 +1,7 @@
 """Passes noise instead of device times through the real decision, for attempts without a gain or with a known gain."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import false_accepts_noise as noise
@@ -74,19 +74,13 @@ def _batches(seconds: Array) -> Iterator[pairing.Slots]:
         yield champion, control, candidate
 
 
-def _always(attempts: int) -> Callable[[int], int]:
-    return lambda number: attempts
-
-
-def tally(
-    machine: Machine, attempts: int, *, ratio: float = 1.0, since_accept: Callable[[int], int] = lambda number: 1
-) -> Tally:
-    """The tally of so many attempts; `since_accept(i)` is the number of attempt i, counted since the last accept."""
+def tally(machine: Machine, attempts: int, *, ratio: float = 1.0, since_accept: int = 1) -> Tally:
+    """The tally of so many attempts, each of which is the `since_accept`-th one since the last accept."""
     random = np.random.default_rng(SEED)
     counts = dict.fromkeys(("accept", "reject", "too noisy", "inconclusive"), 0)
     pairs = []
-    for number in range(attempts):
-        paired, ruling = attempt(machine, random, ratio, since_accept(number))
+    for _ in range(attempts):
+        paired, ruling = attempt(machine, random, ratio, since_accept)
         # Only a control that fires ends a paired benchmark without a ratio.
         counts["too noisy" if ruling.ratio is None else ruling.outcome] += 1
         pairs.append(len(paired.candidate_seconds))
@@ -174,18 +168,12 @@ def run(attempts: int) -> Results:
     slots = tuple(announce(tally(machine, few)) for machine in (noise.SLOWER_CHAMPION, noise.SLOWER_CONTROL))
     loads = tuple(announce(tally(machine, few)) for machine in noise.LUCK_OF_THE_LOAD)
     print(f"true gains of {GOAL_GAIN:.0%}, as attempt 1, 10, 100 and 1000 since an accept; then on every machine")
-    powers = tuple(
-        (k, announce(tally(noise.QUIET, few, ratio=gain, since_accept=_always(k)))) for k in (1, 10, 100, 1000)
-    )
+    powers = tuple((k, announce(tally(noise.QUIET, few, ratio=gain, since_accept=k))) for k in (1, 10, 100, 1000))
     other_powers = tuple(announce(tally(machine, few, ratio=gain)) for machine in machines)
+    quick = min(CURVE_ATTEMPTS, attempts)
+    wide_machines = [Machine(name="", slowdown=noise.spread(width)) for width in SPREADS]
     curves = tuple(
-        tuple(
-            tally(
-                Machine(name="", slowdown=noise.spread(width)), min(CURVE_ATTEMPTS, attempts), ratio=1 - true_gain
-            ).rate
-            for true_gain in GAINS
-        )
-        for width in SPREADS
+        tuple(tally(machine, quick, ratio=1 - true_gain).rate for true_gain in GAINS) for machine in wide_machines
     )
     return Results(
         nulls=nulls,

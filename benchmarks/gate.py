@@ -148,8 +148,8 @@ def planted(base: Path, source: str, waste: Waste, unit: str) -> tuple[str, floa
     raise RuntimeError(f"found no dose of {unit} after {waste.after!r} that costs 2 to 4 %: {dose} gives {ratio}")
 
 
-def commit(top: Path, message: str) -> None:
-    for words in (("add", "--all"), ("commit", "--quiet", "--message", message)):
+def commit(top: Path, message: str, *options: str) -> None:
+    for words in (("add", "--all"), ("commit", "--quiet", "--message", message, *options)):
         subprocess.run(["git", "-C", top, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
 
 
@@ -178,38 +178,16 @@ def differing(first: Gate, top: Path, count: int) -> tuple[int, list[str]]:
     """The number of contests that were judged again elsewhere, and those with other findings there."""
     elsewhere = top.parent / "somewhere else"
     subprocess.run(["git", "clone", "--quiet", top, elsewhere], check=True)
-    chosen = {
-        listed_contest.contest: listed_contest
-        for listed_contest in first.contests[:: max(1, len(first.contests) // count)]
-    }
+    chosen = {contest.contest: contest for contest in first.contests[:: max(1, len(first.contests) // count)]}
     for contest in first.contests:
         if contest.contest not in chosen:
             subprocess.run(["git", "-C", elsewhere, "checkout", "--quiet", "HEAD~1", "--", contest.contest], check=True)
-    subprocess.run(
-        [
-            "git",
-            "-C",
-            elsewhere,
-            "-c",
-            "user.name=c",
-            "-c",
-            "user.email=c@d",
-            "commit",
-            "--quiet",
-            "--amend",
-            "--all",
-            "--message",
-            "fewer",
-        ],
-        check=True,
-    )
+    commit(elsewhere, "fewer", "--amend")
     home = top.parent / "another home"
     home.mkdir()
     again = judged(elsewhere, "taskset", "-c", "0", HOME=str(home), TMPDIR=str(home), LANG="C", TZ="Asia/Tokyo")
     texts = {rejudged.contest: _figures(rejudged) for rejudged in again.contests}
-    return len(again.contests), [
-        name for name, chosen_contest in chosen.items() if texts.get(name) != _figures(chosen_contest)
-    ]
+    return len(again.contests), [name for name, contest in chosen.items() if texts.get(name) != _figures(contest)]
 
 
 def _figures(contest: object) -> object:

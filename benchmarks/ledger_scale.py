@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.ledger import codec, experiments, messages
@@ -103,12 +103,12 @@ def data(content: bytes) -> bytes:
     return b"data %d\n%s\n" % (len(content), content)
 
 
-def build(folder: Path, attempts: int) -> None:
-    """A repository with that many attempts, checked out, and its log."""
+def build(folder: Path, history_stream: Iterable[bytes]) -> None:
+    """A repository with this history for `git fast-import`, checked out, and its log."""
     subprocess.run(["git", "init", "-q", "-b", "main", str(folder)], check=True)
     importer = subprocess.Popen(["git", "-C", str(folder), "fast-import", "--quiet"], stdin=subprocess.PIPE)
     assert importer.stdin is not None
-    for part in stream(attempts):
+    for part in history_stream:
         importer.stdin.write(part)
     importer.stdin.close()
     if importer.wait() != 0:
@@ -137,7 +137,7 @@ def main() -> None:
     attempts = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     with tempfile.TemporaryDirectory() as scratch:
         full, clone = Path(scratch) / "full", Path(scratch) / "clone"
-        build(full, attempts)
+        build(full, stream(attempts))
         subprocess.run(["git", "clone", "-q", f"file://{full}", str(clone)], check=True)
         print(f"{attempts} attempts, every {ACCEPTED_EVERY}th accepted; seconds with process start")
         for where, folder in (("log and experiments/", full), ("plain clone", clone)):

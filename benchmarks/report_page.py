@@ -13,13 +13,13 @@ import os
 import random
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ledger_scale import build, data
 from playwright.sync_api import Browser, sync_playwright
 
 from harness.advice import report as reporting
@@ -89,29 +89,12 @@ def stream(made_from: Attempt, kernel: bytes, count: int) -> Iterator[bytes]:
     """The log and the branch of accepts for `git fast-import`."""
     who = b"committer A User <user@example.org> 1767225600 +0000\n"
     for made, row, made_kernel in attempts(made_from, kernel, count):
-        yield b"commit refs/ratchet/root/log\n" + who + _data(messages.log_message(row).encode())
-        yield b"M 100644 inline attempt.json\n" + _data(codec.encode_attempt(made, row))
-        yield b"M 100644 inline kernel.py\n" + _data(made_kernel)
+        yield b"commit refs/ratchet/root/log\n" + who + data(messages.log_message(row).encode())
+        yield b"M 100644 inline attempt.json\n" + data(codec.encode_attempt(made, row))
+        yield b"M 100644 inline kernel.py\n" + data(made_kernel)
         if made.verdict.outcome == "accept":
-            yield b"commit refs/heads/main\n" + who + _data(messages.accept_message(made, row).encode())
-            yield b"M 100644 inline kernel.py\n" + _data(made_kernel)
-
-
-def _data(content: bytes) -> bytes:
-    return b"data %d\n%s\n" % (len(content), content)
-
-
-def build(folder: Path, made_from: Attempt, kernel: bytes, count: int) -> None:
-    """Makes a repository with a ledger of `count` such attempts."""
-    subprocess.run(["git", "init", "-q", "-b", "main", str(folder)], check=True)
-    importer = subprocess.Popen(["git", "-C", str(folder), "fast-import", "--quiet"], stdin=subprocess.PIPE)
-    assert importer.stdin is not None
-    for part in stream(made_from, kernel, count):
-        importer.stdin.write(part)
-    importer.stdin.close()
-    if importer.wait() != 0:
-        raise SystemExit("git fast-import failed")
-    subprocess.run(["git", "-C", str(folder), "reset", "-q", "--hard"], check=True)
+            yield b"commit refs/heads/main\n" + who + data(messages.accept_message(made, row).encode())
+            yield b"M 100644 inline kernel.py\n" + data(made_kernel)
 
 
 def load(browser: Browser, page_path: Path) -> tuple[float, float, float, float]:
@@ -151,7 +134,7 @@ def main() -> None:
     lines = "with" if simulated and simulated.breakdown else "without"
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         folder = Path(scratch) / "ledger"
-        build(folder, made_from, kernel, options.attempts)
+        build(folder, stream(made_from, kernel, options.attempts))
         begun, used = time.perf_counter(), time.process_time()
         assert ratchet(["report", "-C", str(folder)]) == 0
         written, cpu = time.perf_counter() - begun, time.process_time() - used

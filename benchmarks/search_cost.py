@@ -65,18 +65,14 @@ class Problem:
 
 _SOME = tuple(str(128 * count) for count in (1, 2, 4, 6, 8))
 _MORE = tuple(str(128 * count) for count in (1, 2, 3, 4, 6, 8, 12, 24))
+_PRODUCT = (("BM", _SOME), ("BN", _SOME), ("BK", _MORE))
 # Larger blocks of scores fit no VMEM, and take minutes to refuse.
 _SCORES = "BLOCK_Q * BLOCK_K <= 1048576", "BLOCK_Q * BLOCK_KV_COMPUTE <= 524288"
 PROBLEMS = (
     Problem(kernel="jax:flash", chip="v5e", shape={"sequence": 3072}, conditions=(_SCORES[0],)),
     Problem(kernel="jax:splash", chip="v5e", shape={"sequence": 3072, "causal": True}, conditions=(_SCORES[1],)),
     Problem(kernel="jax:megablox", chip="v5e", shape={"m": 1536, "k": 2048, "n": 3072, "groups": 4}),
-    Problem(
-        kernel="matmul",
-        chip="v6e",
-        shape={"m": 3072, "n": 3072, "k": 3072},
-        grid=(("BM", _SOME), ("BN", _SOME), ("BK", _MORE)),
-    ),
+    Problem(kernel="matmul", chip="v6e", shape={"m": 3072, "n": 3072, "k": 3072}, grid=_PRODUCT),
     Problem(
         kernel="swiglu",
         chip="v5e",
@@ -101,18 +97,8 @@ PROBLEMS = (
         shape={"tokens": 3072, "model": 6144, "hidden": 1536},
         grid=(("BT", _SOME), ("BH", ("128", "256", "384", "512", "768")), ("BK", _MORE)),
     ),
-    Problem(
-        kernel="matmul",
-        chip="v5p",
-        shape={"m": 3072, "n": 6144, "k": 3072},
-        grid=(("BM", _SOME), ("BN", _SOME), ("BK", _MORE)),
-    ),
-    Problem(
-        kernel="quantized-matmul",
-        chip="v7x",
-        shape={"m": 3072, "n": 3072, "k": 3072},
-        grid=(("BM", _SOME), ("BN", _SOME), ("BK", _MORE)),
-    ),
+    Problem(kernel="matmul", chip="v5p", shape={"m": 3072, "n": 6144, "k": 3072}, grid=_PRODUCT),
+    Problem(kernel="quantized-matmul", chip="v7x", shape={"m": 3072, "n": 3072, "k": 3072}, grid=_PRODUCT),
 )
 
 

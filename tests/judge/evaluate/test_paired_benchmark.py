@@ -164,7 +164,7 @@ def test_what_gains_nothing_is_not_accepted_on_any_machine(machine: noise.Machin
 
 @pytest.mark.parametrize("since", [1, 1000])
 def test_a_gain_of_three_percent_is_accepted_at_the_published_spread(since: int) -> None:
-    tally = false_accepts_replays.tally(noise.QUIET, 50, ratio=0.97, since_accept=lambda number: since)
+    tally = false_accepts_replays.tally(noise.QUIET, 50, ratio=0.97, since_accept=since)
     assert tally.accepted == 50
 
 

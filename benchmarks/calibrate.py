@@ -34,8 +34,8 @@ import fidelity_rows
 import numpy as np
 import numpy.typing as npt
 from fidelity_statistics import kind_of
+from markdown_table import markdown_table
 from scipy import optimize, stats
-from tabulate import tabulate
 
 from harness import chips
 from harness.chips.row import Calibrated
@@ -372,10 +372,7 @@ def page(results: Mapping[str, Any]) -> str:
             "rows chosen with",
         ),
     )
-    tables = [
-        tabulate(lines, head, tablefmt="github", disable_numparse=True)
-        for lines, head in zip((constants, operations, wholes), heads, strict=True)
-    ]
+    tables = [markdown_table(*table) for table in zip((constants, operations, wholes), heads, strict=True)]
     nearer = '"Nearer" counts the operations whose error is smaller than today\'s when they are left out of the fit.'
     return "\n\n".join([_INTRO, "## Constants", tables[0], _ERRORS, tables[1], nearer, tables[2]]) + "\n"
 

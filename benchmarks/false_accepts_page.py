@@ -9,8 +9,8 @@ import false_accepts_replays as replays
 import matplotlib as mpl
 import numpy as np
 from false_accepts_replays import POLICY, Results, Tally
+from markdown_table import markdown_table
 from matplotlib import pyplot
-from tabulate import tabulate
 
 from harness.judge.verdict import sign_test
 
@@ -162,13 +162,13 @@ def _nulls(results: Results) -> str:
     note = (
         "`at most` is the upper end of the 95 % interval of the rate (Clopper-Pearson); `control`: the control fired."
     )
-    return f"{_markdown(lines, head)}\n\n{note}"
+    return f"{markdown_table(lines, head)}\n\n{note}"
 
 
 def _plain(tallies: Sequence[Tally]) -> str:
     head = ("machine", "attempts", "accepted", "rejected", "undecided", "control fired", "median rounds")
     lines = [[tally.name, f"{tally.attempts:,}", *_shares(tally)] for tally in tallies]
-    return _markdown(lines, head)
+    return markdown_table(lines, head)
 
 
 def _powers(results: Results) -> str:
@@ -182,7 +182,7 @@ def _powers(results: Results) -> str:
         "median rounds",
     )
     lines = [[str(since), f"{power.attempts:,}", *_shares(power)] for since, power in results.powers]
-    return _markdown(lines, head)
+    return markdown_table(lines, head)
 
 
 def _shares(tally: Tally) -> list[str]:
@@ -200,10 +200,6 @@ def _recorded() -> str:
     return _RECORDED.format(
         count=len(outcome_of), outcomes=", ".join(outcomes), rounds=len(lines), low=low, high=high, block=noise.BLOCK
     )
-
-
-def _markdown(lines: list[list[str]], head: tuple[str, ...]) -> str:
-    return str(tabulate(lines, head, tablefmt="github", disable_numparse=True))
 
 
 def _plot(results: Results) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import fidelity_statistics as statistics
 import numpy as np
 from fidelity_statistics import KINDS, ONE_DEVIATION, OTHER, TWO_DEVIATIONS, Others, Point, grouped, pair_error, summary
-from tabulate import tabulate
+from markdown_table import markdown_table
 
 from harness import chips
 from harness.chips.row import Calibrated, ChipRow
@@ -140,7 +140,7 @@ def page(points: list[Point], compiler: str) -> str:
     validation = [point for point in points if point.purpose == "validation"]
     parts = [
         _INTRO.format(compiler=compiler),
-        _VALIDATION + _short_table(validation),
+        _VALIDATION + _table(validation, is_short=True),
         _aims(points),
         _sealed(validation),
         _uncertainty(points),
@@ -195,7 +195,7 @@ def _simulated() -> list[str]:
 
 def _found_by() -> str:
     lines = [[f"`{field.name}`", _FOUND_BY[field.name]] for field in dataclasses.fields(Calibrated)]
-    return "Constants were fitted by hand, one at a time, each to the rows that show it:\n\n" + _markdown(
+    return "Constants were fitted by hand, one at a time, each to the rows that show it:\n\n" + markdown_table(
         lines, ("constant", "found by")
     )
 
@@ -211,7 +211,7 @@ The table has each constant's value in use, and the 95 % interval that the publi
 is moved (`Intervals` in harness/chips). A simulated gain must exist at both ends. [CALIBRATION.md](CALIBRATION.md) says
 which operation determines each constant. [SIMULATOR.md](../docs/SIMULATOR.md) says where all other constants come from.
 
-{_markdown(lines, ("constant", *_simulated()))}"""
+{markdown_table(lines, ("constant", *_simulated()))}"""
 
 
 def _constant(chip: ChipRow, name: str) -> str:
@@ -222,32 +222,24 @@ def _constant(chip: ChipRow, name: str) -> str:
 
 
 _HEAD = ("operation", "chip", "rows", "median error", "90th percentile", "worst", "bias", "within 68, 95 %")
-_SHORT_HEAD = tuple(name for name in _HEAD if name != "bias")
 
 
 def _percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def _table(points: list[Point]) -> str:
-    lines = []
-    for kind, of_kind in grouped(points, lambda point: point.kind).items():
-        for chip, here in [*grouped(of_kind, lambda point: point.chip).items(), ("all", of_kind)]:
-            lines.append([kind, chip, *_summed_up(here)])
-    lines.append(["all", "all", *_summed_up(points)])
-    return _markdown(lines, _HEAD)
-
-
-def _short_table(points: list[Point]) -> str:
-    """The table of errors without the bias, and without the summary row of an operation that only one chip has."""
+def _table(points: list[Point], *, is_short: bool = False) -> str:
+    """The table of errors. The short one has no bias, and no summary row of an operation that only one chip has."""
     lines = []
     for kind, of_kind in grouped(points, lambda point: point.kind).items():
         of_chips = grouped(of_kind, lambda point: point.chip)
-        for chip, here in [*of_chips.items(), *([("all", of_kind)] if len(of_chips) > 1 else [])]:
-            lines.append([kind, chip, *_summed_up(here)])
+        summary_row = [] if is_short and len(of_chips) == 1 else [("all", of_kind)]
+        lines += [[kind, chip, *_summed_up(here)] for chip, here in [*of_chips.items(), *summary_row]]
     lines.append(["all", "all", *_summed_up(points)])
+    if not is_short:
+        return markdown_table(lines, _HEAD)
     bias = _HEAD.index("bias")
-    return _markdown([line[:bias] + line[bias + 1 :] for line in lines], _SHORT_HEAD)
+    return markdown_table([line[:bias] + line[bias + 1 :] for line in lines], _HEAD[:bias] + _HEAD[bias + 1 :])
 
 
 def _summed_up(here: list[Point]) -> list[str]:
@@ -422,7 +414,7 @@ def _protocol(points: list[Point], others: Others) -> str:
         f"latency (below). {usable['untouched']} other rows are not used."
     )
     lines = [list(map(str, line)) for line in others.without]
-    table = "Rows without a latency:\n\n" + _markdown(lines, ("operation", "chip", "why", "rows")) if lines else ""
+    table = "Rows without a latency:\n\n" + markdown_table(lines, ("operation", "chip", "why", "rows")) if lines else ""
     return _PROTOCOL.format(ran=text, without=table)
 
 
@@ -464,7 +456,7 @@ def _uncertainty(points: list[Point]) -> str:
     head = ("", "rows", "earned", "used", "within 68, 95 %", "left out", "over fitted")
     return f"""## How far a simulated time may be off
 
-{_markdown(lines, head)}
+{markdown_table(lines, head)}
 
 To compare two times, the judge uses an uncertainty (`uncertainty.py`) that a new row's error does not exceed with 68 %
 probability: a share of the time (column "used") and {1e6 * once * likely.operation_seconds:.2f} us for each HLO
@@ -508,28 +500,30 @@ def _but_for(missed: list[str]) -> str:
     return f"reached except for {', '.join(missed)}" if missed else "reached"
 
 
+def _left_out() -> dict[str, list[dict[str, float]]]:
+    """By chip, the errors of each operation that was once left out of the fit; chips without any are not listed."""
+    calibration: dict[str, Any] = json.loads(_CALIBRATION.read_text(encoding="utf-8"))
+    left = {
+        chip: [operation for operation in fitted["operations"].values() if "left out" in operation]
+        for chip, fitted in sorted(calibration.items())
+    }
+    return {chip: operations for chip, operations in left.items() if operations}
+
+
 def _over_fitted() -> dict[str, float]:
     """By chip: the sum of the errors of operations that are left out of the fit, over the sum of their errors in it."""
-    ratios = {}
-    for chip, fitted in sorted(_calibration().items()):
-        left = [operation for operation in fitted["operations"].values() if "left out" in operation]
-        if left:
-            ratios[chip] = sum(each["left out"] for each in left) / sum(each["fitted"] for each in left)
-    return ratios
-
-
-def _calibration() -> dict[str, Any]:
-    return dict(json.loads(_CALIBRATION.read_text(encoding="utf-8")))
+    return {
+        chip: sum(each["left out"] for each in left) / sum(each["fitted"] for each in left)
+        for chip, left in _left_out().items()
+    }
 
 
 def _joint() -> str:
     """For each chip, how many of the operations that are left out of the joint fit it brings nearer, as text."""
-    nearer = []
-    for chip, fitted in sorted(_calibration().items()):
-        left = [operation for operation in fitted["operations"].values() if "left out" in operation]
-        if left:
-            nearer.append(f"{sum(each['left out'] < each['today'] for each in left)} of {len(left)} on {chip}")
-    return ", ".join(nearer)
+    return ", ".join(
+        f"{sum(each['left out'] < each['today'] for each in left)} of {len(left)} on {chip}"
+        for chip, left in _left_out().items()
+    )
 
 
 def _filled(page: str) -> str:
@@ -644,7 +638,7 @@ of a row. In {near} of {len(pairs)} pairs the ratio is off by no more than the l
 in {ordered} the simulator names the faster program correctly. A champion and a candidate usually differ by less than
 the programs of a pair.
 
-{_markdown(lines, head)}"""
+{markdown_table(lines, head)}"""
 
 
 def _is_near(pair: tuple[Point, Point]) -> bool:
@@ -677,11 +671,7 @@ def _rows(points: list[Point]) -> str:
         for point in sorted(points, key=lambda p: (p.kind == OTHER, p.kind, p.chip, p.purpose, p.measured_seconds))
     ]
     head = ("row", "chip", "operation", "problem", "for", "measured", "simulated", "error")
-    return "## Each row\n\n" + _markdown(lines, head)
-
-
-def _markdown(lines: list[list[str]], head: tuple[str, ...]) -> str:
-    return str(tabulate(lines, head, tablefmt="github", disable_numparse=True))
+    return "## Each row\n\n" + markdown_table(lines, head)
 
 
 def write(directory: Path, pages: dict[str, str], points: list[Point]) -> None:

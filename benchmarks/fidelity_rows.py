@@ -192,11 +192,16 @@ def _twins() -> dict[tuple[str, str], frozenset[Purpose]]:
     return {place: frozenset(purposes) for place, purposes in purposes_by_place.items()}
 
 
+def table(path: Path) -> list[dict[str, str]]:
+    """The lines of a file with tabs by the names in its head; lines that begin with # are remarks."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
 @functools.cache
 def read_before() -> dict[str, str]:
     """The purpose of each row whose published time was read already: such a row never counts as unread again."""
-    lines = [line for line in FIGURES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    return {line["row"]: line["purpose"] for line in csv.DictReader(lines, delimiter="\t")}
+    return {line["row"]: line["purpose"] for line in table(FIGURES)}
 
 
 def use_of(row: Row) -> Purpose:
@@ -227,8 +232,7 @@ def measured(row: Row) -> Measured:
 
 def attention_rows() -> list[dict[str, str]]:
     """The attention rows that were published here first, with their times: all are for fitting."""
-    lines = [line for line in ATTENTION.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    return list(csv.DictReader(lines, delimiter="\t"))
+    return table(ATTENTION)
 
 
 @functools.cache
@@ -236,8 +240,7 @@ def predicted() -> dict[str, tuple[float, int]]:
     """Seconds by row name, as predicted before validation rows' times were read, and by which simulator (MODELS)."""
     if not PREDICTIONS.exists():
         return {}
-    lines = [line for line in PREDICTIONS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    return {line["row"]: (float(line["seconds"]), int(line["model"])) for line in csv.DictReader(lines, delimiter="\t")}
+    return {line["row"]: (float(line["seconds"]), int(line["model"])) for line in table(PREDICTIONS)}
 
 
 def shapes(row: Row) -> str:

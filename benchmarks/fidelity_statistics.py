@@ -1,6 +1,5 @@
 """The statistics of FIDELITY.md: errors against the published times, by kind, chip and purpose, and pairs of rows."""
 
-import csv
 import dataclasses
 import json
 from collections import Counter
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from fidelity_rows import FIGURES
+from fidelity_rows import FIGURES, table
 from scipy import optimize, stats
 
 OTHERS = Path(__file__).parent / "data" / "fidelity_others.json"
@@ -87,9 +86,8 @@ _SOURCE = "# measured_seconds, spread: published with tokamax (autotuning data, 
 
 def points() -> list[Point]:
     """The rows of the page, as the last `fidelity.py --write` found them."""
-    lines = [line for line in FIGURES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     row_points = []
-    for line in csv.DictReader(lines, delimiter="\t"):
+    for line in table(FIGURES):
         values: dict[str, Any] = dict(line)
         values |= {name: float(line[name]) if line[name] else None for name in _NUMBERS}
         values["calls"] = int(line["calls"])
@@ -151,8 +149,7 @@ class StatedErrors:
 
 def sealed() -> list[StatedErrors]:
     """Errors of the simulator of 2026-11-22 on times that it predicted before the comparison: first all rows."""
-    lines = [line for line in SEALED.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    return [StatedErrors(**line) for line in csv.DictReader(lines, delimiter="\t")]
+    return [StatedErrors(**line) for line in table(SEALED)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from typing import Any
 import known_kernels
 from known_contests import CHIP, CONTESTS, Contest
 from known_readings import READ, UNTRIED
-from tabulate import tabulate
+from markdown_table import markdown_table
 
 from harness import units
 from harness.candidate import rewrite
@@ -219,7 +219,7 @@ def summary(rows: list[list[str]]) -> str:
 def render(rows: list[list[str]], arguments: str) -> str:
     """The page."""
     headers = ["package", "kernel", "operation", "judged", "simulated", "why"]
-    table = tabulate(rows, headers, tablefmt="github", disable_numparse=True)
+    table = markdown_table(rows, headers)
     made = textwrap.fill(_MADE_BY.format(arguments=arguments), 120, break_long_words=False, break_on_hyphens=False)
     return f"# Known kernels, judged\n\n{made}\n\n{summary(rows)}\n\n{table}\n"
 

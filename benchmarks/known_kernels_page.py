@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tabulate import tabulate
+from markdown_table import markdown_table
 
 # A package and one of its kernels.
 Kernel = tuple[str, str]
@@ -119,11 +119,11 @@ def render(cells: Cells, arguments: str) -> str:
             "",
             *(f"- {total(cells, chip_name)}" for chip_name in chips),
             "",
-            tabulate(table, headers=headers, tablefmt="github", disable_numparse=True),
+            markdown_table(table, headers),
             "",
             _REASONS,
             "",
-            tabulate(why, ["package", "kernel", "chips", "reason"], tablefmt="github", disable_numparse=True),
+            markdown_table(why, ["package", "kernel", "chips", "reason"]),
             "",
         )
     )

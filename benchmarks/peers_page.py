@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import peers_problems
+from markdown_table import markdown_table
 from peers_entries import NAMES, NOT_RUN, Entries, Entry, entry, with_error, without_failed_figures
 from peers_errors import Errors
 from peers_errors import text as error_text
@@ -12,7 +13,6 @@ from peers_plan import Look, Plan
 from peers_problems import AIMS, OPERATOR_AIMS, OURS, PEERS, PROBLEMS, Configuration
 from peers_sensitivity import RULE
 from peers_titles import Title, champion_seconds, kept
-from tabulate import tabulate
 
 from harness import units
 from harness.hardware import chip as chip_named
@@ -373,4 +373,4 @@ def _doubts(plan: Plan) -> str:
 def table(lines: list[list[str]], head: list[str]) -> str:
     """A Markdown table of the columns that have a head; a second compiler's columns come last and may have none."""
     cells = [[cell.replace("|", "/") for cell in line[: len(head)]] for line in lines]
-    return str(tabulate(cells, head, tablefmt="github", disable_numparse=True))
+    return markdown_table(cells, head)

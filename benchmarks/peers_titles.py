@@ -1,8 +1,9 @@
 """The champions of our contests, with times and titles, read from the ledgers: a part of peers.py and its page."""
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
+
+import fidelity_rows
 
 from harness.ledger import Ledger, history, table
 
@@ -21,8 +22,7 @@ KEPT = Path(__file__).parent / "data" / "peers.tsv"
 
 def kept() -> dict[str, dict[str, str]]:
     """The rows of KEPT, by contest: peer, seconds, ratio (ours / theirs) and note."""
-    lines = (line for line in KEPT.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
-    return {row["contest"]: row for row in csv.DictReader(lines, delimiter="\t")}
+    return {row["contest"]: row for row in fidelity_rows.table(KEPT)}
 
 
 def champion_seconds(folder: Path) -> float | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 
 import numpy as np
+from markdown_table import markdown_table
 from tables_statistics import Predicted, Problem, Published, share
-from tabulate import tabulate
 
 # The aims: the published winner within 3 % of the pick on 90 % of the problems, losses within 5 %.
 WITHIN = 0.03
@@ -118,7 +118,7 @@ is the pick. "Next best" says how much longer the best other candidate takes tha
 the smaller this is, the harder it is to tell the two apart. In {sum(abs(gap) <= WITHIN for gap in rivals)}
 problems they differ by at most 3 %.
 
-{_markdown(lines, head)}"""
+{markdown_table(lines, head)}"""
 
 
 def _losses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Published]) -> str:
@@ -151,7 +151,7 @@ fidelity_rows.py)."""
 
 {textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)}
 
-{_markdown(lines, (*head, "within 5 % with always the newer, older"))}
+{markdown_table(lines, (*head, "within 5 % with always the newer, older"))}
 
 No pick can be more certain than the published times. In the median row, the five samples lie within
 {_percent(float(np.median([row.spread for row in winners])))} of each other. But some problems were published
@@ -183,7 +183,7 @@ def _untuned(tuned: list[Problem]) -> str:
 
 The table makes the same comparison for the configuration that tokamax uses if it has no tuned one.
 
-{_markdown(lines, head)}"""
+{markdown_table(lines, head)}"""
 
 
 def _misses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Published]) -> str:
@@ -195,7 +195,9 @@ def _misses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
             lines.append(
                 [_id(mine), problem.chip, _name(mine), changed, _percent(problem.gap), _waits(mine), _waits(pick)]
             )
-    text = _markdown(lines, ("row", "chip", "operation", "published -> pick", "gap", "published waits", "pick waits"))
+    text = markdown_table(
+        lines, ("row", "chip", "operation", "published -> pick", "gap", "published waits", "pick waits")
+    )
     wrong = [
         [
             _id(problem.rows[0]),
@@ -216,7 +218,7 @@ def _misses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
 
 Pairs of implementations in which the slower one was picked:
 
-{_markdown(wrong, head)}
+{markdown_table(wrong, head)}
 
 {_WHY}"""
 
@@ -265,7 +267,9 @@ def _without(problems: list[Problem]) -> str:
         if candidate.seconds is None
     )
     lines = [[*key, str(count)] for key, count in sorted(reasons.items())]
-    return "## Candidates without a time\n\n" + _markdown(lines, ("which", "chip", "operation", "why", "candidates"))
+    return "## Candidates without a time\n\n" + markdown_table(
+        lines, ("which", "chip", "operation", "why", "candidates")
+    )
 
 
 def _each(tuned: list[Problem], published: dict[str, Published]) -> str:
@@ -288,7 +292,7 @@ def _each(tuned: list[Problem], published: dict[str, Published]) -> str:
     head = ("row", "chip", "operation", "problem", "timed", "simulated", "published", "error", "over pick", "next best")
     return (
         "## Each problem\n\nThe columns `simulated` and `published` have the published winner's times; `untuned` has "
-        "the untuned time as a multiple of the pick's.\n\n" + _markdown(lines, (*head, "untuned"))
+        "the untuned time as a multiple of the pick's.\n\n" + markdown_table(lines, (*head, "untuned"))
     )
 
 
@@ -307,7 +311,7 @@ def _each_rivalry(rivals: list[Problem], published: dict[str, Published]) -> str
             ]
         )
     head = ("chip", "problem", "simulated, published, error", "loss")
-    return "## Each problem with several published times\n\n" + _markdown(lines, head)
+    return "## Each problem with several published times\n\n" + markdown_table(lines, head)
 
 
 def _id(candidate: Predicted) -> str:
@@ -316,7 +320,3 @@ def _id(candidate: Predicted) -> str:
 
 def _name(candidate: Predicted) -> str:
     return candidate.operation.removeprefix("pallas_").removeprefix("mosaic_").removeprefix("tpu_")
-
-
-def _markdown(lines: list[list[str]], head: tuple[str, ...]) -> str:
-    return str(tabulate(lines, head, tablefmt="github", disable_numparse=True))

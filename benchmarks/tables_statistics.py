@@ -1,10 +1,11 @@
 """The statistics of TABLES.md: the predictions of each problem's candidates, and the rank of the published one."""
 
-import csv
 import dataclasses
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+from fidelity_rows import table
 from fidelity_statistics import kind_of
 
 PREDICTIONS = Path(__file__).parent / "data" / "tables_predictions.tsv"
@@ -103,23 +104,15 @@ class Problem:
 
 def problems() -> list[Problem]:
     """The predictions, problem by problem."""
-    lines = [line for line in PREDICTIONS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    groups = groupby(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), key=lambda line: line["problem"])
+    groups = groupby(table(PREDICTIONS), key=lambda line: line["problem"])
     return [Problem(rows=tuple(_read(line) for line in lines)) for _, lines in groups]
 
 
 def _read(line: dict[str, str]) -> Predicted:
-    return Predicted(
-        chip=line["chip"],
-        operation=line["operation"],
-        role=line["role"],
-        row=line["row"],
-        seconds=float(line["seconds"]) if line["seconds"] else None,
-        waits_for_transfers=float(line["waits_for_transfers"]),
-        waits_for_units=float(line["waits_for_units"]),
-        config=line["config"],
-        reason=line["reason"],
-    )
+    cells: dict[str, Any] = {name: text for name, text in line.items() if name != "problem"}
+    for name in ("seconds", "waits_for_transfers", "waits_for_units"):
+        cells[name] = float(line[name]) if line[name] else None
+    return Predicted(**cells)
 
 
 def write(groups: list[tuple[Predicted, ...] | list[Predicted]]) -> None:

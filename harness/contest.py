@@ -68,8 +68,7 @@ class Contest:
     @property
     def members(self) -> tuple[Member, ...]:
         """The members of the suite; for a single problem, the problem itself, as a member without a name."""
-        problem = self.problem
-        return problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+        return data.members_of(self.problem)
 
     @property
     def is_confined(self) -> bool:

@@ -15,6 +15,7 @@ from harness.operators.conformance import MISTAKES
 from harness.operators.controls import weaknesses
 from harness.operators.space import DRAWN
 from harness.operators.timing import Timed
+from harness.prepare.data import members_of
 from harness.prepare.messages import (
     MOST_TIMING_BYTES,
     Answered,
@@ -35,8 +36,7 @@ def prepare(asked: Asked) -> StatedContest:
     """The contents of the file, or the reason why it states no contest."""
     try:
         problem, chip = _load(asked)
-        members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
-        answers = tuple(map(_answer, members))
+        answers = tuple(map(_answer, members_of(problem)))
         size = sum(len(table) for each in answers for tables in each.timing.values() for table in tables.values())
         if size > MOST_TIMING_BYTES:
             raise ValueError(
@@ -52,8 +52,7 @@ def prepare(asked: Asked) -> StatedContest:
 
 def complain(asked: Asked) -> Complaints:
     """The rules that the problems of the file break, and the wrong answers that pass their checks."""
-    problem, _ = _load(asked)
-    members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+    members = members_of(_load(asked)[0])
     broken = tuple(dict.fromkeys(rule for member in members for rule in complaints(member.problem)))
     # The wrong answers of a problem that breaks the rules cannot be computed.
     weak = () if broken else tuple(dict.fromkeys(name for member in members for name in weaknesses(member.problem)))
@@ -62,8 +61,7 @@ def complain(asked: Asked) -> Complaints:
 
 def recipe(asked: AskedRecipe) -> StatedRecipe:
     """A recipe drawn from a family, mutated from another recipe, or drawn at random, as `asked.start` says."""
-    problem = _loaded(asked.asked)
-    members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+    members = members_of(_loaded(asked.asked))
     space: Any = next(member.problem for member in members if member.name == asked.name)
     random = np.random.default_rng(asked.seed)
     if asked.start.startswith(DRAWN):
@@ -99,7 +97,7 @@ def _load(asked: Asked) -> tuple[Any, str]:
         )
     if not isinstance(chip, str):
         raise ValueError(f"expected CHIP to be a name such as 'v5e', got {chip!r}")
-    for stated in [member.problem for member in problem.members] if isinstance(problem, Suite) else [problem]:
+    for stated in (member.problem for member in members_of(problem)):
         missing = prepare_module.missing_methods(stated)
         if missing:
             raise ValueError(

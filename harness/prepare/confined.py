@@ -3,7 +3,7 @@
 import contextlib
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -12,7 +12,6 @@ import numpy as np
 from harness.errors import RatchetError
 from harness.operators import Member, Space, Suite, prepare_module
 from harness.operators.probes import Probe
-from harness.operators.problem import Exact, Rows, Values
 from harness.operators.timing import Stated
 from harness.prepare.messages import (
     MOST_TIMING_BYTES,
@@ -34,6 +33,10 @@ _SECONDS = 120.0
 _MEMORY_BYTES = 8 << 30
 # A reply has the timing inputs in base64, which takes four bytes for three.
 _REPLY_BYTES = 2 * MOST_TIMING_BYTES
+
+
+def _elsewhere(*_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError("a problem of prepare.py computes in confined children alone")
 
 
 class Confined:
@@ -94,37 +97,19 @@ class Confined:
             for name, contents in self._answered.timing.items()
         }
 
-    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        _elsewhere()
-
-    def sample_rows(self, seed: int) -> Rows:
-        _elsewhere()
-
-    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        _elsewhere()
-
-    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        _elsewhere()
-
-    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        _elsewhere()
+    make_inputs = sample_rows = reference = honest = rounding = _elsewhere
 
 
 class _Shaped(Confined):
     """A confined problem at another shape; only its statement is known in this process."""
 
+    __reduce__ = _elsewhere
+
     def __init__(self, shape: StatedShape) -> None:
         self.shape = shape
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        _elsewhere()
-
     def statement(self) -> Statement:
         return self.shape.statement
-
-
-def _elsewhere() -> NoReturn:
-    raise RuntimeError("a problem of prepare.py computes in confined children alone")
 
 
 def read(source: bytes, path: str) -> tuple[Confined | Suite, str]:

@@ -76,6 +76,11 @@ def read(source: bytes) -> tuple[Any, Any] | None:
         return None
 
 
+def members_of(problem: Any) -> tuple[Member, ...]:
+    """The members of a suite; for a single problem, the problem itself, as a member without a name."""
+    return problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+
+
 _MISTAKES = (NameError, AttributeError, TypeError, ValueError, ArithmeticError, LookupError, StopIteration)
 
 

@@ -8,7 +8,7 @@ import sys
 import msgspec
 
 from harness.loop import scaffold
-from harness.operators import Member, Suite
+from harness.operators import Member
 from harness.operators.controls import every_answer, weaknesses
 from harness.prepare import data
 from harness.records.selftest import Planted, PlantedVerdict, Refusal
@@ -42,8 +42,7 @@ def _name(template: str) -> str:
 def _members(template: str) -> tuple[Member, ...]:
     stated = data.read(scaffold.text(template, "prepare.py"))
     assert stated is not None, "templates are data"
-    problem, _ = stated
-    return problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+    return data.members_of(stated[0])
 
 
 def _names(template: str) -> list[str]:

@@ -146,9 +146,7 @@ def decode_head_row(head: bytes, where: str) -> Row | None:
     quickly = _as_it_is(data, _WithRow)
     if quickly is not None:
         return quickly.row
-    document = _parsed(data, where)
-    _check_schema(document, where)
-    return _convert(document["row"], Row, where)
+    return _convert(_parsed(data, where)["row"], Row, where)
 
 
 def encode_row(row: Row) -> str:
@@ -162,9 +160,8 @@ def decode_row(line: str, where: str) -> Row:
     if _as_it_is(data, WithSchema) is not None:
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return msgspec.json.decode(data, type=Row)
-    document = _parsed(data, where)
-    _check_schema(document, where)
-    return _convert({name: value for name, value in document.items() if name != "schema"}, Row, where)
+    fields = {name: value for name, value in _parsed(data, where).items() if name != "schema"}
+    return _convert(fields, Row, where)
 
 
 def identity(row: Row) -> bytes:
@@ -222,7 +219,6 @@ def _as_it_is(data: bytes, kind: type[_Plain]) -> _Plain | None:
 
 def _document(data: bytes, where: str) -> dict[str, Any]:
     document = _parsed(data, where)
-    _check_schema(document, where)
     if "attempt" not in document:
         raise RecordError("foreign-record", f"{where} is not an attempt: expected the field `attempt`")
     return {"row": None, **document}
@@ -238,15 +234,12 @@ def _parsed(data: bytes, where: str) -> dict[str, Any]:
         raise RecordError("corrupt-record", f"{where} is not readable JSON{cut}: {error}") from error
     if not isinstance(document, dict):
         raise RecordError("foreign-record", f"{where} is not a record of the ratchet: expected an object")
-    return document
-
-
-def _check_schema(document: dict[str, Any], where: str) -> None:
     schema = document.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise RecordError("foreign-record", f"{where} is not a record of the ratchet: it has no schema number")
     if schema > SCHEMA:
         raise newer(schema, where)
+    return document
 
 
 def newer(schema: int, where: str) -> RecordError:

@@ -25,14 +25,14 @@ _STATED_SINCE = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Book:
-    """All records, the lowest number first, with their numbers."""
+    """All records, the lowest number first."""
 
     records: tuple[HeldAttempt, ...]
-    numbers: tuple[int, ...]
 
     def between(self, after: int, before: int) -> tuple[HeldAttempt, ...]:
         """The records with numbers strictly between the two."""
-        return self.records[bisect_left(self.numbers, after + 1) : bisect_left(self.numbers, before)]
+        first, end = (bisect_left(self.records, number, key=_number) for number in (after + 1, before))
+        return self.records[first:end]
 
     def of(self, number: int) -> tuple[Attempt, ...]:
         """The attempts of that number: two if two clones used it."""
@@ -46,8 +46,7 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
     verdict by another judge must match in outcome and time ratio. If a champion's evidence is not here, a note says so
     and the verdict is not checked.
     """
-    ordered = sorted(everything, key=lambda record: record.attempt.number)
-    book = _Book(records=tuple(ordered), numbers=tuple(record.attempt.number for record in ordered))
+    book = _Book(records=tuple(sorted(everything, key=_number)))
     early = 0
     for record in everything:
         try:
@@ -75,6 +74,10 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
             f"accepts older than the rule that a gain must hold under changed constants of the simulator: {early}; "
             "their verdicts were derived again without that rule"
         )
+
+
+def _number(record: HeldAttempt) -> int:
+    return record.attempt.number
 
 
 def _remedy(record: HeldAttempt) -> str:

@@ -250,17 +250,16 @@ def log(
 def entries(repository: Repo, commit: str, folder: str) -> dict[str, TreeEntry]:
     """Files directly in `folder` of a commit, by name; empty if there is no such folder."""
     where = f"{folder}/" if folder else ""
-    output = run(repository, "ls-tree", "-z", "--full-tree", commit, *([where] if where else []))
-    entry_of = {}
-    for mode, kind, blob, path in _tree_lines(output):
-        if kind == "blob":
-            entry_of[path.removeprefix(where)] = TreeEntry(mode=mode, blob=blob)
-    return entry_of
+    return {
+        path.removeprefix(where): TreeEntry(mode=mode, blob=blob)
+        for mode, kind, blob, path in _tree_lines(repository, commit, where)
+        if kind == "blob"
+    }
 
 
 def entry_at(repository: Repo, commit: str, path: str) -> TreeEntry | None:
     """The entry of one file in a commit, or None if the commit has no such file."""
-    lines = _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path))
+    lines = _tree_lines(repository, commit, path)
     return next(
         (TreeEntry(mode=mode, blob=blob) for mode, kind, blob, at in lines if (at, kind) == (path, "blob")), None
     )
@@ -268,7 +267,7 @@ def entry_at(repository: Repo, commit: str, path: str) -> TreeEntry | None:
 
 def kind_at(repository: Repo, commit: str, path: str) -> str | None:
     """The kind of entry at `path` in a commit: "blob", "link", "tree" or "commit" (a submodule), or None."""
-    lines = _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path))
+    lines = _tree_lines(repository, commit, path)
     return next(("link" if mode == LINK else kind for mode, kind, _, at in lines if at == path), None)
 
 
@@ -370,8 +369,9 @@ def _common_directory(git_directory: str) -> str:
     return os.path.normpath(os.path.join(git_directory, pointer))
 
 
-def _tree_lines(output: bytes) -> Iterable[tuple[str, str, str, str]]:
-    for record in names_in(output):
+def _tree_lines(repository: Repo, commit: str, where: str) -> Iterable[tuple[str, str, str, str]]:
+    """Mode, kind, id and path of each entry of a commit's tree at `where`; "" is the top."""
+    for record in names_in(run(repository, "ls-tree", "-z", "--full-tree", commit, *([where] if where else []))):
         facts, _, path = record.partition("\t")
         mode, kind, blob = facts.split(" ")
         yield mode, kind, blob, path

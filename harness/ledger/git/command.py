@@ -70,14 +70,13 @@ def run(
     stdin: bytes = b"",
     settings: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-    timeout_seconds: float | None = None,
 ) -> bytes:
     """The standard output of `git ARGUMENTS` at the top of the working tree; `settings` are `NAME=VALUE`, for `-c`.
 
     Raises RatchetError if it fails.
     """
     status, output, complaint = attempted(
-        repository, *arguments, stdin=stdin, settings=settings, environment=environment, timeout_seconds=timeout_seconds
+        repository, *arguments, stdin=stdin, settings=settings, environment=environment
     )
     if status != 0:
         raise refusal(arguments, status, complaint)
@@ -129,11 +128,8 @@ def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> 
         process.kill()
 
     with ExitStack() as ending:
-        others = [
-            threading.Thread(target=feed),
-            threading.Thread(target=lambda: complaint.append(process.stderr.read())),
-        ]
-        for thread in others:
+        for target in (feed, lambda: complaint.append(process.stderr.read())):
+            thread = threading.Thread(target=target)
             thread.start()
             ending.callback(thread.join)
         if timeout_seconds is not None:

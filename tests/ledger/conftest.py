@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from fault_fixtures import Server
-from ledger_fixtures import new_repository
+from ledger_fixtures import repository_after
 
 from harness.ledger import Ledger
 
 
 @pytest.fixture
 def contest(tmp_path: Path) -> Path:
-    return new_repository(tmp_path / "user")
+    return repository_after(0, tmp_path / "user")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_fixtures import NAIVE, candidate, git, numbers, plain_clone, ready, run_attempt
+from ledger_fixtures import LOG, NAIVE, candidate, git, make_attempts, numbers, plain_clone, ready, run_attempt
 from narrowing import present
 from refusals import refused
 
@@ -13,8 +13,6 @@ from harness.errors import RatchetError
 from harness.ledger import Ledger, history
 
 pytestmark = pytest.mark.long
-
-LOG = "refs/ratchet/root/log"
 
 
 def record_while(ledger: Ledger, kernel: bytes, meanwhile: Any) -> Any:
@@ -26,7 +24,7 @@ def record_while(ledger: Ledger, kernel: bytes, meanwhile: Any) -> Any:
 
 
 def test_an_ordinary_commit_meanwhile_is_built_upon(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     kernel = candidate(contest, 512)
 
     def meanwhile() -> None:
@@ -42,7 +40,7 @@ def test_an_ordinary_commit_meanwhile_is_built_upon(ledger: Ledger, contest: Pat
 
 @pytest.mark.parametrize("path", ["kernel.py", "prepare.py", "harness/judge.py"])
 def test_a_commit_that_touches_judge_or_kernel_refuses_the_accept(ledger: Ledger, contest: Path, path: str) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     kernel = candidate(contest, 512)
 
     def meanwhile() -> None:
@@ -75,7 +73,7 @@ def test_a_commit_that_touches_judge_or_kernel_refuses_the_accept(ledger: Ledger
 def test_a_branch_that_is_no_longer_there_refuses_the_accept(
     ledger: Ledger, contest: Path, commands: list[tuple[str, ...]], words: str
 ) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     kernel = candidate(contest, 512)
 
     def meanwhile() -> None:
@@ -89,7 +87,7 @@ def test_a_branch_that_is_no_longer_there_refuses_the_accept(
 
 
 def test_the_champion_follows_the_branch(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     git(contest, "checkout", "-qb", "other")
     faster = candidate(contest, 512)
     run_attempt(ledger)
@@ -107,7 +105,7 @@ def test_the_champion_follows_the_branch(ledger: Ledger, contest: Path) -> None:
 
 
 def test_a_squashed_branch_keeps_its_champion(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     git(contest, "checkout", "-qb", "other")
     candidate(contest, 512)
     run_attempt(ledger)
@@ -130,14 +128,14 @@ def test_a_squashed_branch_keeps_its_champion(ledger: Ledger, contest: Path) -> 
 
 
 def test_an_amended_accept_is_found_where_it_is_now(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     git(contest, "commit", "-q", "--amend", "--only", "-m", git(contest, "log", "-1", "--format=reworded%n%n%b"))
     rows, _ = history.rows(ledger.place)
     assert rows[0].commit == git(contest, "rev-parse", "HEAD").strip() == ledger.champion_commit()
 
 
 def test_a_kernel_changed_by_an_ordinary_commit_is_noticed(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     champion = present(ledger.champion())
     candidate(contest, 256)
     assert not ledger.kernel_changed_since(champion)
@@ -151,9 +149,7 @@ def test_a_kernel_changed_by_an_ordinary_commit_is_noticed(ledger: Ledger, conte
 
 
 def test_going_back_by_hand_does_not_make_an_older_attempt_the_champion(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
-    candidate(contest, 512)
-    run_attempt(ledger)
+    make_attempts(ledger, 2)
     (contest / "kernel.py").write_bytes(NAIVE)
     git(contest, "commit", "-qam", "back to the naive kernel")
     champion = present(ledger.champion())
@@ -162,9 +158,7 @@ def test_going_back_by_hand_does_not_make_an_older_attempt_the_champion(ledger: 
 
 
 def test_an_undo_takes_the_last_accept_back(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
-    candidate(contest, 512)
-    run_attempt(ledger)
+    make_attempts(ledger, 2)
     with ledger.lock():
         ledger.begin(Candidate(text=ledger.place.kernel_path.read_bytes()), "undo")
         ledger.restore(history.candidate(ledger.place, 1))

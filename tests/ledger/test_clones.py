@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from ledger_fixtures import (
+    LOG,
     NAIVE,
     PREPARE,
     attempt,
     candidate,
     four_attempts,
     git,
+    make_attempts,
     numbers,
     plain_clone,
     row,
@@ -27,8 +29,6 @@ from harness.records import Row
 from harness.records.stored import SCHEMA
 
 pytestmark = pytest.mark.long
-
-LOG = "refs/ratchet/root/log"
 
 
 def test_a_plain_clone_shows_all_and_goes_on_numbering(ledger: Ledger, contest: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_clone_that_cannot_rebuild_a_loser_says_so(ledger: Ledger, contest: Pa
 
 
 def test_two_clones_that_went_apart_show_both_attempts(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     clone = plain_clone(contest, contest.parent / "clone")
     candidate(contest, 512)
     run_attempt(ledger, hypothesis="ours")
@@ -100,7 +100,7 @@ def test_two_clones_that_went_apart_show_both_attempts(ledger: Ledger, contest: 
 
 
 def test_worktrees_share_the_log(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     git(contest, "worktree", "add", "-q", str(contest.parent / "tree"), "-b", "other")
     tree = Ledger.open(contest.parent / "tree")
     candidate(tree.place.root, 512)
@@ -141,7 +141,7 @@ def test_bad_records_are_named_and_skipped(ledger: Ledger, contest: Path) -> Non
 
 
 def test_a_strange_commit_in_the_log_is_named_and_skipped(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     strange = git(contest, "commit-tree", "HEAD^{tree}", "-p", LOG, "-m", "Ratchet-Row: {nonsense").strip()
     git(contest, "update-ref", LOG, strange)
     rows, notes = history.rows(ledger.place)

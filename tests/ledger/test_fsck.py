@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 from evidence_examples import judgement
 from ledger_fixtures import (
+    LOG,
     NAIVE,
     OWN_KEY,
     candidate,
-    four_attempts,
     git,
     identify,
     new_repository,
     plain_clone,
     ready,
     recovered,
+    repository_after,
     run_attempt,
 )
 from ledger_fixtures import row as row_of
@@ -45,20 +46,12 @@ from harness.records.stored import SCHEMA
 
 pytestmark = pytest.mark.long
 
-LOG = "refs/ratchet/root/log"
 THIRD = "experiments/0003-idea-3.json"
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    contest = new_repository(tmp_path_factory.mktemp("fsck") / "user")
-    four_attempts(Ledger.open(contest))
-    return contest
-
-
 @pytest.fixture
-def contest(template: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(template, tmp_path / "user", symlinks=True))
+def contest(tmp_path: Path) -> Path:
+    return repository_after(4, tmp_path / "user")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from git import Repo
-from ledger_fixtures import NAIVE, commit_all, git, hashes, identify, new_repository, users_state
+from ledger_fixtures import NAIVE, commit_all, git, hashes, identify, new_repository, repository_after, users_state
 from refusals import refused
 
 from harness.errors import RatchetError
@@ -21,7 +21,7 @@ from harness.ledger.git.refs import ref_on_remotes
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    return new_repository(tmp_path / "a folder, ünïcode")
+    return repository_after(0, tmp_path / "a folder, ünïcode")
 
 
 @pytest.fixture

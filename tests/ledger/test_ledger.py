@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 from ledger_fixtures import (
+    LOG,
     NAIVE,
     OWN_KEY,
     candidate,
     commit_all,
     four_attempts,
     git,
+    make_attempts,
     mess,
     new_repository,
     numbers,
@@ -27,8 +29,6 @@ from harness.ledger import Ledger, history
 from harness.ledger.paths import contest_name
 
 pytestmark = pytest.mark.long
-
-LOG = "refs/ratchet/root/log"
 
 
 def test_contests_have_names_that_refs_can_hold(contest: Path) -> None:
@@ -134,7 +134,7 @@ def test_the_log_holds_everything_in_order(ledger: Ledger, contest: Path) -> Non
 
 
 def test_a_loser_gives_way_to_the_champion_and_rides_along(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     candidate(contest, 64)
     head = git(contest, "rev-parse", "HEAD")
     done = run_attempt(ledger, "reject")
@@ -205,7 +205,8 @@ def test_nothing_of_the_users_is_committed_by_an_accept(ledger: Ledger, contest:
 
 
 def test_a_staged_loser_is_not_left_staged(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
+    git(contest, "update-index", "--refresh")
     candidate(contest, 64)
     git(contest, "add", "kernel.py")
     run_attempt(ledger, "reject")
@@ -214,7 +215,7 @@ def test_a_staged_loser_is_not_left_staged(ledger: Ledger, contest: Path) -> Non
 
 
 def test_another_kernel_staged_meanwhile_stays_staged(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     kernel = candidate(contest, 512)
     with ledger.lock():
         ledger.begin(Candidate(text=kernel), "a test")
@@ -230,7 +231,7 @@ def test_another_kernel_staged_meanwhile_stays_staged(ledger: Ledger, contest: P
 
 
 def test_a_kernel_edited_meanwhile_is_left_alone(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
+    make_attempts(ledger, 1)
     kernel = candidate(contest, 64)
     with ledger.lock():
         ledger.begin(Candidate(text=kernel), "a test")

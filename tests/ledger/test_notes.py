@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledger_fixtures import LATER_KEY, candidate, commit_all, git, new_repository, note, run_attempt
+from ledger_fixtures import LATER_KEY, LOG, candidate, commit_all, git, note, repository_after, run_attempt
 
 from harness.errors import RatchetError
 from harness.ledger import Ledger, history, notes, packing
@@ -16,18 +16,19 @@ from harness.verbs.parts.champions import _committed as committed
 
 pytestmark = pytest.mark.long
 
-LOG = "refs/ratchet/root/log"
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest with a champion, attempt 1, and a rejected attempt 2."""
+    contest = repository_after(1, tmp_path_factory.mktemp("notes") / "user")
+    candidate(contest, 300)
+    run_attempt(Ledger.open(contest), "reject")
+    return contest
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    """A contest with a champion, attempt 1, and a rejected attempt 2."""
-    contest = new_repository(tmp_path / "user")
-    ledger = Ledger.open(contest)
-    run_attempt(ledger)
-    candidate(contest, 300)
-    run_attempt(ledger, "reject")
-    return ledger
+def ledger(template: Path, tmp_path: Path) -> Ledger:
+    return Ledger.open(Path(shutil.copytree(template, tmp_path / "user", symlinks=True)))
 
 
 def keep(ledger: Ledger, *seconds: float, is_logged: bool = True) -> None:

@@ -11,13 +11,14 @@ import pytest
 from fault_fixtures import Server
 from fault_server import attempt
 from ledger_fixtures import (
+    LOG,
     NAIVE,
     SETTING,
     candidate,
     git,
     identify,
-    new_repository,
     recovered,
+    repository_after,
     run_attempt,
     users_state,
 )
@@ -35,14 +36,11 @@ from harness.records.stored import SCHEMA
 
 pytestmark = pytest.mark.long
 
-LOG = "refs/ratchet/root/log"
-
 
 @pytest.fixture
 def contest(tmp_path: Path) -> Path:
     """A contest with a champion, and with work of the user's beside it."""
-    folder = new_repository(tmp_path / "user")
-    run_attempt(Ledger.open(folder))
+    folder = repository_after(1, tmp_path / "user")
     (folder / "README").write_text("staged\n")
     git(folder, "add", "README")
     (folder / "README").write_text("edited\n")

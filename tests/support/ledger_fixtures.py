@@ -37,6 +37,8 @@ NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
 # The text after `--set BQ=512`.
 SETTING = NAIVE.replace(b"BQ = 128", b"BQ = 512")
 PREPARE = b'CHIP = "v5e"\n'
+# The log of a contest in the top folder.
+LOG = "refs/ratchet/root/log"
 OWN_KEY = replace(KEY, problem=problem_digest(statement()), timing="0" * 16, checks="0" * 16)
 # The time of an attempt with that outcome, divided by the champion's: each gain exceeds the simulator's uncertainty.
 _TIME_RATIO = {"accept": 0.95, "reject": 1.05}
@@ -256,8 +258,7 @@ def users_state(repository: Path) -> dict[str, Any]:
     """Status, index, stash and every file, as git and the file system show them."""
     return {
         "status": git(repository, "status", "--porcelain=v2", "-z", "--ignored", "--untracked-files=all"),
-        "index": git(repository, "ls-files", "-s", "-z"),
-        "flags": git(repository, "ls-files", "-v", "-z"),
+        "index": git(repository, "ls-files", "-s", "-v", "-z"),
         "stash": git(repository, "stash", "list", "-p"),
         "files": hashes(repository),
     }
@@ -315,15 +316,25 @@ def numbers(ledger: Ledger, limit: int | None = None) -> list[int]:
     return [row.number for row in rows]
 
 
-def four_attempts(ledger: Ledger) -> None:
-    """Makes a baseline, a win, a loss and a win: copies them into a new repository, records them in any other."""
+def repository_after(attempts: int, folder: Path) -> Path:
+    """A copy, in `folder`, of a new repository after so many of the attempts of `make_attempts`."""
+    return Path(shutil.copytree(_recorded(attempts).name, folder, symlinks=True, dirs_exist_ok=True))
+
+
+def make_attempts(ledger: Ledger, count: int) -> None:
+    """Makes the first of a baseline, a win, a loss and a win: copied into a new repository, recorded in any other."""
     root = ledger.place.root
-    began, recorded = _recorded_attempts()
-    if _beginning(root) == began:
+    if _beginning(root) == _beginning(Path(_recorded(0).name)):
         shutil.rmtree(root)
-        shutil.copytree(recorded.name, root, symlinks=True)
+        repository_after(count, root)
     else:
-        _record_four_attempts(ledger)
+        for number in range(count):
+            _make_attempt(ledger, number)
+
+
+def four_attempts(ledger: Ledger) -> None:
+    """Makes all attempts of `make_attempts`."""
+    make_attempts(ledger, 4)
 
 
 def _beginning(repository: Path) -> tuple[dict[str, str], bytes, int]:
@@ -334,24 +345,20 @@ def _beginning(repository: Path) -> tuple[dict[str, str], bytes, int]:
 
 
 @cache
-def _recorded_attempts() -> tuple[tuple[dict[str, str], bytes, int], TemporaryDirectory[str]]:
-    """The beginning of a new repository, and a folder with one after four attempts: 0.8 CPU seconds of git."""
-    folder = TemporaryDirectory(prefix="four-attempts-")
-    ledger = Ledger.open(new_repository(Path(folder.name)))
-    began = _beginning(ledger.place.root)
-    _record_four_attempts(ledger)
-    return began, folder
+def _recorded(attempts: int) -> TemporaryDirectory[str]:
+    """A folder with a new repository after so many attempts, each of which takes 0.2 CPU seconds of git."""
+    folder = TemporaryDirectory(prefix="attempts-")
+    if attempts:
+        _make_attempt(Ledger.open(repository_after(attempts - 1, Path(folder.name))), attempts - 1)
+    else:
+        new_repository(Path(folder.name))
+    return folder
 
 
-def _record_four_attempts(ledger: Ledger) -> None:
-    contest = ledger.place.kernel_path.parent
-    run_attempt(ledger)
-    candidate(contest, 512)
-    run_attempt(ledger)
-    candidate(contest, 64)
-    run_attempt(ledger, "reject")
-    candidate(contest, 1024)
-    run_attempt(ledger)
+def _make_attempt(ledger: Ledger, place: int) -> None:
+    bq, outcome = ((128, "accept"), (512, "accept"), (64, "reject"), (1024, "accept"))[place]
+    candidate(ledger.place.kernel_path.parent, bq)
+    run_attempt(ledger, outcome)
 
 
 def plain_clone(contest: Path, to: Path, *options: str) -> Ledger:

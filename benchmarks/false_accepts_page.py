@@ -70,10 +70,10 @@ _SLOTS = """## A slower slot, and loads that differ
 Here, too, the candidate changes nothing. On some of these machines one of the three slots of a round is slower than the
 others, whatever runs in it. On the rest, each program is a little slower or faster, by chance, for as long as its
 process lives (its speed depends on where its buffers lie); the table has the standard deviation of this effect. The
-control is a separate load of the champion, so it often detects such a machine. But no number of rounds in one process
-shows how much the candidate's own load gains by chance: if loads differ by {worst}, more attempts than the goal allows
-are accepted. A few repeats under `--again`, each of which loads the programs anew, show whether loads differ on a
-machine.
+control is loaded separately from the champion, so it often detects such a machine. But no number of rounds in one
+process shows how much the candidate gains by chance because of where it was loaded: if loads differ by {worst}, more
+attempts than the goal allows are accepted. A few repeats under `--again`, each of which loads the programs anew, show
+whether loads differ on a machine.
 """
 
 _POWER = """## True gains of {gain:.0%}

@@ -43,7 +43,7 @@ hexadecimal digit of its problem's SHA-256 (`fidelity_rows.py`):
 
 Rows that differ only in a reduction, in residuals or in how group sizes are written are twins. If twins have different
 purposes, all of them are unused if one of them is; otherwise all are for validation. Of the flash-attention forward
-rows, only those of digit 1 and 66 that an earlier version of this page had are for fitting.
+rows, only two kinds are for fitting: rows of digit 1, and 66 rows that an earlier version of this page had.
 
 The times of validation rows are read only after the predictions have been committed (`data/fidelity_predictions.tsv`;
 the code refuses to read the time of a row without a prediction), and their errors are those of the predictions. If a
@@ -84,8 +84,8 @@ _UNEXPLAINED = """## What is not explained
   eight groups holds all rows.
 - Grouped products of bfloat16 on v6e are 3 % too fast in the median, and 19 % at most. A similar error on v7x vanished
   when the simulator limited each transfer to 1024 bytes a cycle, because one transfer fetches a group's weights. On v6e
-  no such limit suits all rows, and 10 % less bandwidth for all reads does as well, so the simulator uses that. A higher
-  cost of every wait is ruled out: attention would be 8 % too slow on v7x.
+  no such limit suits all rows. Reducing the bandwidth of all reads by 10 % gives errors as small, so the simulator does
+  this. A higher cost of every wait is ruled out: attention would be 8 % too slow on v7x.
 - Products of 128 groups of 2048 x 768: the seven rows on v6e and v7x are 2 to 15 % too fast.
 - Backward attention of 512 rows and head_dim 256 on v7x is 12 % too fast; XLA's copies are 60 % of its time. With
   head_dim 64 and 2048 rows, or with a head_dim of 192 for V, it is 14 % too slow.
@@ -131,7 +131,7 @@ _TRIED = """## What was tried and did not help
 - v6e: a queue of several matmuls, or of weight pushes, in front of a unit; a cost for each set of weights, or for each
   run of bytes; a slower single read; short transfers that arrive sooner. v7x: a queue of one matmul.
 - v6e fitted again on 2026-11-26: better for operations left out of the fit, worse for most rows that no fit used.
-- All constants fitted at once: only {joint} of the operations left out of the fit are predicted better.
+- All constants fitted at once: of the operations left out of the fit, only {joint} are predicted better.
 - An uncertainty that depends on where a program's time goes: see [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)."""
 
 
@@ -371,7 +371,7 @@ def _aims(points: list[Point]) -> str:
         "The simulator should name the faster of two programs for one problem in at "
         f"least {_percent(_ORDERED, 0)} of the pairs ({_reached(ordered >= _ORDERED)}: {_percent(ordered, 0)} of "
         f"{len(apart)} pairs that differ by over {_percent(_APART, 0)}). In {near} of all {len(pairs)} pairs the "
-        "ratio's error is at most the larger uncertainty."
+        "ratio's error is at most the larger of the two times' uncertainties."
     )
 
 
@@ -410,8 +410,9 @@ def _protocol(points: list[Point], others: Others) -> str:
     ran = Counter("fit" if point.purpose == "fit" else "validation" for point in points)
     text = (
         f"\n\nOf {usable['fit']} rows for fitting, {ran['fit']} are on this page, and of {usable['validation']} for "
-        f"validation, {ran['validation']}: the cheapest to compile of each operation\nand chip, less those without a "
-        f"latency (below). {usable['untouched']} other rows are not used."
+        f"validation, {ran['validation']}: the rows of each operation and chip\n"
+        f"that are cheapest to compile, without those that have no latency (below). "
+        f"{usable['untouched']} other rows are not used."
     )
     lines = [list(map(str, line)) for line in others.without]
     table = "Rows without a latency:\n\n" + markdown_table(lines, ("operation", "chip", "why", "rows")) if lines else ""
@@ -468,7 +469,7 @@ less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. The columns:
 fewer than {statistics.FEW}), each left out in turn. 95 % of the errors lie within {mostly / once:.1f} times this share.
 - "left out": the shares of {len(left_out)} errors within bounds that were derived from other operations (aim: {low},
 {high}; {_but_for(outside)}).
-- "over fitted": the error of left-out operations over that of fitted ones (aim: at most {_LEFT_OUT};
+- "over fitted": the error of left-out operations, divided by that of fitted ones (aim: at most {_LEFT_OUT};
 {_but_for(far)})."""
 
 
@@ -634,9 +635,9 @@ def _pairs(points: list[Point]) -> str:
     head = ("chip", "problem", "which", "measured ratio", "simulated ratio", "error")
     return f"""Two programs for one problem share errors, so their ratio should be off by no more than either time. The
 published rows contain such pairs: one problem computed by two operations. The table has all pairs, whatever the purpose
-of a row. In {near} of {len(pairs)} pairs the ratio is off by no more than the larger uncertainty of the two times, and
-in {ordered} the simulator names the faster program correctly. A champion and a candidate usually differ by less than
-the programs of a pair.
+of a row. In {near} of {len(pairs)} pairs the ratio is off by no more than the larger of the two times' uncertainties,
+and in {ordered} the simulator names the faster program correctly. A champion and a candidate usually differ by less
+than the programs of a pair.
 
 {markdown_table(lines, head)}"""
 

@@ -141,7 +141,7 @@ def _losses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
 configuration. This is so in {same} of {len(tuned)} problems, in which nothing is lost. But grouped products are
 published for two implementations, each with its own winner (for one problem the older implementation has two), so that
 a wrong pick can be measured: the *loss* is how much longer the implementation that is faster in the simulator takes on
-the device than the one that is faster there. Of {len(losses)} such problems
+the device than the implementation that is faster on the device. Of {len(losses)} such problems
 {_percent(share(losses, LOSS))} lose at most 5 % (aim: all, {reached}). The last column has this share if the newer
 implementation, or the older one, is always chosen: always choosing the newer one would be better than our picks.
 {len(rivals) - len(losses)} more problems are not counted, because one of their published times may not be read:

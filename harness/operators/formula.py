@@ -362,7 +362,7 @@ class Formula(Operator, textures.Textured):
         ]
 
     def controls(self) -> dict[str, Answer]:
-        """Wrong answers by name: an input is left out, or each of its elements is replaced by the next."""
+        """Wrong answers by name: an input is left out, or its elements are rotated by one along the last axis."""
         answers: dict[str, Answer] = {}
         for place, array in enumerate(self.arrays()[0]):
             if self._is_number(array):

@@ -369,9 +369,9 @@ def _aims(points: list[Point]) -> str:
     return (
         f"Today's figures: {'; '.join(figures)}. "
         "The simulator should name the faster of two programs for one problem in at "
-        f"least {_percent(_ORDERED, 0)} of the pairs ({_reached(ordered >= _ORDERED)}: {_percent(ordered, 0)} of "
-        f"{len(apart)} pairs that differ by over {_percent(_APART, 0)}). In {near} of all {len(pairs)} pairs the "
-        "ratio's error is at most the larger of the two times' uncertainties."
+        f"least {_percent(_ORDERED, 0)} of pairs ({_reached(ordered >= _ORDERED)}: {_percent(ordered, 0)} of "
+        f"{len(apart)} pairs that differ by over {_percent(_APART, 0)}). In {near} of {len(pairs)} pairs the "
+        "ratio is off by at most the larger of both uncertainties."
     )
 
 
@@ -469,7 +469,7 @@ less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. The columns:
 fewer than {statistics.FEW}), each left out in turn. 95 % of the errors lie within {mostly / once:.1f} times this share.
 - "left out": the shares of {len(left_out)} errors within bounds that were derived from other operations (aim: {low},
 {high}; {_but_for(outside)}).
-- "over fitted": the error of left-out operations, divided by that of fitted ones (aim: at most {_LEFT_OUT};
+- "over fitted": error of left-out operations divided by that of fitted ones (aim: at most {_LEFT_OUT};
 {_but_for(far)})."""
 
 

@@ -227,8 +227,8 @@ _GUARD = (
 )
 _ONLY_0_8_0 = "the package's fault: it allows any JAX 0.8, but only 0.8.0 has jax.dtypes.bit_width"
 _OLD = (
-    f"{_ONLY_0_8_0}. The dumps of its libtpu, 0.0.24, do not say which result of a division (quotient or remainder) a "
-    "schedule uses, so a newer libtpu compiles the kernel"
+    f"{_ONLY_0_8_0}. The dumps of JAX 0.8.0's libtpu, 0.0.24, do not say which result of a division (quotient or "
+    "remainder) a schedule uses, so a newer libtpu compiles the kernel"
 )
 _OLD_AND_NAMED = (
     f"{_ONLY_0_8_0}; there it knows only chips named `TPU v` and a digit, but v7x is named TPU7x (util.py line 43)"

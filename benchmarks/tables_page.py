@@ -181,7 +181,7 @@ def _untuned(tuned: list[Problem]) -> str:
     head = ("operation", "chip", "problems", "within 3 %", "median, times the pick", "worst")
     return f"""## What tokamax takes untuned, in our simulator
 
-The table makes the same comparison for the configuration that tokamax uses if it has no tuned one.
+The table makes the same comparison between our pick and the configuration that tokamax uses if it has no tuned one.
 
 {markdown_table(lines, head)}"""
 

@@ -44,9 +44,13 @@ class Parser(argparse.ArgumentParser):
         """Adds an argument whose value is one of `choices`."""
         self.add_argument(name, choices=tuple(choices), help=words, **how)
 
+    def word(self, name: str, words: str, **how: Any) -> None:
+        """Adds an argument that is no option and may be left out."""
+        self.add_argument(name, help=words, **{"nargs": "?", **how})
+
     def attempt(self, words: str, **how: Any) -> None:
         """Adds the number of an attempt, which may be left out."""
-        self.add_argument("number", help=words, **{"type": attempt_number, "nargs": "?", "metavar": "N", **how})
+        self.word("number", words, **{"type": attempt_number, "metavar": "N", **how})
 
     def chip(self, words: str, **how: Any) -> None:
         """Adds `--chip`."""

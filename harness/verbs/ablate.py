@@ -22,13 +22,8 @@ class Ablate(Verb):
     document = Document(1, Ablation)
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument(
-            "attempt",
-            nargs="?",
-            type=attempt_number,
-            metavar="N",
-            help="take out the hunks of this accepted attempt, one by one",
-        )
+        words = "take out the hunks of this accepted attempt, one by one"
+        parser.word("attempt", words, type=attempt_number, metavar="N")
         parser.json("the result as JSON")
         parser.quiet()
 

@@ -29,16 +29,8 @@ class Audit(Verb):
     def configure(self, parser: Parser) -> None:
         from harness.workbench.doctor.flag_rules import SYMPTOMS
 
-        parser.add_argument(
-            "file", nargs="?", metavar="FILE", help=f"a script, *{SUFFIX}, or - for stdin (default: the environment)"
-        )
-        parser.add_argument(
-            "--symptom",
-            action="append",
-            default=[],
-            choices=sorted(SYMPTOMS),
-            help="a symptom that you observed; may be repeated",
-        )
+        parser.word("file", f"a script, *{SUFFIX}, or - for stdin (default: the environment)", metavar="FILE")
+        parser.many("--symptom", "a symptom that you observed; may be repeated", choices=sorted(SYMPTOMS))
         parser.chip("the chip that the program runs on")
         parser.json("the findings as JSON")
 

@@ -27,20 +27,9 @@ class Bisect(Verb):
     document = Document(1, Bisection)
 
     def configure(self, parser: Parser) -> None:
-        parser.option(
-            "--from A",
-            "the number of a good attempt, or a good commit",
-            dest="first",
-            complete=attempts_and_files,
-            required=True,
-        )
-        parser.option(
-            "--to B",
-            "the number of a bad attempt after A, or a bad commit",
-            dest="last",
-            complete=attempts_and_files,
-            required=True,
-        )
+        ends = {"complete": attempts_and_files, "required": True}
+        parser.option("--from A", "the number of a good attempt, or a good commit", dest="first", **ends)
+        parser.option("--to B", "the number of a bad attempt after A, or a bad commit", dest="last", **ends)
         parser.choice(
             "--metric",
             ["time", "spills", "correctness"],

@@ -20,9 +20,7 @@ class Diagnose(Verb):
     not_for_tools = frozenset({"--no-edits"})
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument(
-            "number", type=int, nargs="?", metavar="N", help="the attempt (default: kernel.py as it stands)"
-        )
+        parser.attempt("the attempt (default: kernel.py as it stands)", type=int)
         parser.chip("time kernel.py as it stands, for this chip")
         parser.member()
         parser.flag("--no-edits", "do not simulate the advised edits of one constant; each simulation takes seconds")

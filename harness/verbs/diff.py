@@ -21,20 +21,9 @@ class Diff(Verb):
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument(
-            "before",
-            nargs="?",
-            complete=attempts_and_files,
-            metavar="A",
-            help="an attempt's number or a kernel's file (default: the champion)",
-        )
-        parser.add_argument(
-            "after",
-            nargs="?",
-            complete=attempts_and_files,
-            metavar="B",
-            help="an attempt's number or a kernel's file (default: kernel.py as it stands)",
-        )
+        for name, metavar, default in (("before", "A", "the champion"), ("after", "B", "kernel.py as it stands")):
+            words = f"an attempt's number or a kernel's file (default: {default})"
+            parser.word(name, words, metavar=metavar, complete=attempts_and_files)
         parser.flag("--full", "print every figure and line, not only those that changed")
         parser.json("the comparison as JSON")
         parser.quiet()

@@ -21,12 +21,11 @@ class Doctor(Verb):
     not_for_tools = frozenset({"module", "--capture", "--limit"})
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument(
+        parser.word(
             "module",
-            nargs="?",
+            "a program of yours: a function without arguments, which is called twice, or a file, which is run once as "
+            "the main program",
             metavar="MODULE.py[:FUNCTION]",
-            help="a program of yours: a function without arguments, which is called twice, or a file, which is run "
-            "once as the main program",
         )
         parser.option("--capture WHERE", "a capture of the program, to show its use of MXU and HBM")
         parser.option("--limit S", "seconds that the program may take (600)", type=float, default=600.0)

@@ -16,9 +16,7 @@ class Help(Verb):
     takes_contest = False
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument(
-            "verb", nargs="?", metavar="VERB", help="a verb; `experiment` for the options of an attempt"
-        )
+        parser.word("verb", "a verb; `experiment` for the options of an attempt", metavar="VERB")
         parser.flag("--markdown", "print the page docs/COMMANDS.md")
 
     def run(self, arguments: Namespace) -> Outcome:

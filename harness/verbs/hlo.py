@@ -23,10 +23,9 @@ class Hlo(Verb):
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument(
+        parser.word(
             "what",
-            nargs="?",
-            help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO text in quotes, a "
+            "a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO text in quotes, a "
             "capture (file, folder or run), an attempt's number, or a function of yours, MODULE.py:FUNCTION, whose "
             "jaxpr and StableHLO are shown too (default: the module of kernel.py as it stands)",
         )

@@ -60,9 +60,7 @@ class Judge(Verb):
             say(sentence)
         again = [f"--set {shlex.quote(text)}" for text in arguments.settings]
         whole = command(" ".join(["judge", *again, "--full"]), arguments.directory)
-
         view = View(files=with_package_files(candidate, evidence), full=arguments.full, whole=whole)
-
         return Outcome(
             document=JudgeDocument(
                 evidence=evidence, report=reporting.with_advice(evidence, report, advice), verdict=verdict

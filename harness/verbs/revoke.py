@@ -44,7 +44,7 @@ class Revoke(Verb):
     effect = "overwrites"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("reason", nargs="?", default="", metavar="REASON", help="why, in your words; recorded")
+        parser.word("reason", "why, in your words; recorded", default="", metavar="REASON")
         parser.many(
             "--draw MODE:SHAPE:FAMILY:SEED",
             "check on these inputs too, copied from the message about a failing champion; may be given more than once",

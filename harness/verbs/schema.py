@@ -16,7 +16,7 @@ class Schema(Verb):
     takes_contest = False
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb with --json, or `error`")
+        parser.word("verb", "a verb with --json, or `error`", metavar="VERB")
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.shell.documents import documents, schema

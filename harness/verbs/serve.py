@@ -20,9 +20,7 @@ class Serve(Verb):
     examples = "ratchet.sh serve; ratchet.sh serve ./profile_data --port 8792"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument(
-            "log_directory", nargs="?", help=f"a log directory, also gs:// (default: {PROFILE_DATA} of the contest)"
-        )
+        parser.word("log_directory", f"a log directory, also gs:// (default: {PROFILE_DATA} of the contest)")
         parser.add_argument("--port", type=int, default=remote.PORT, help=f"the port ({remote.PORT}; 0: any free one)")
         parser.flag(
             "--distributed",

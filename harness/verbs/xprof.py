@@ -6,6 +6,7 @@ import shlex
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -28,7 +29,8 @@ _PUBLISHED = {"memory peak": "memory", "compute breakdown": "breakdown", "comm o
 Answer: TypeAlias = tuple[Table, ...] | str | Outcome
 # A function of a subcommand's options and its captures' files.
 Answering: TypeAlias = Callable[[Namespace, Sequence[CaptureFiles]], Answer]
-Arguments: TypeAlias = Callable[[Parser], None]
+# A function that adds an argument to a parser.
+Adding: TypeAlias = Callable[[Parser], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +42,12 @@ class XprofDocument:
     text: str | None = None
 
 
-def _no_arguments(parser: Parser) -> None:
-    """Adds no arguments: the subcommand takes only places and --json."""
-
-
 @dataclass(frozen=True, slots=True)
 class Command:
     """One subcommand.
 
     - `words`: the words that follow the name in its example.
-    - `arguments`: a function that adds the subcommand's own options to the parser.
+    - `arguments`: functions that add the subcommand's own options to the parser.
     - `places`: the names of the arguments that take a capture. If there is only one, it may be left out, and the newest
       capture is used.
     - `tool`: the subcommand's name as a tool; "" for its usual name. None if it is not offered as a tool, because it
@@ -60,7 +58,7 @@ class Command:
     sentence: str
     words: str
     answer: Answering
-    arguments: Arguments = _no_arguments
+    arguments: Sequence[Adding] = ()
     places: tuple[str, ...] = ("where",)
     tool: str | None = ""
 
@@ -83,7 +81,8 @@ class Command:
             default = " (default: the newest capture of the contest)" if many else ""
             complete = attempts_and_files if name == "first" else None
             parser.add_argument(name, nargs=many, help=f"{places.EXPECTED}{default}", complete=complete)
-        self.arguments(parser)
+        for add in self.arguments:
+            add(parser)
         parser.json("JSON instead of text")
         parser.needless_quiet()
         return parser
@@ -233,139 +232,108 @@ def _serve(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
     return serve.run(Namespace(**vars(arguments), distributed=False, rest=()))
 
 
-def _add_log_directory(parser: Parser) -> None:
-    parser.add_argument("log_directory", nargs="?", help=f"a log directory (default: {PROFILE_DATA} of the contest)")
-
-
 def _rows(text: str) -> int | None:
     """The largest number of rows, None for all."""
     return at_least(0)(text) or None
 
 
-def _option(form: str, words: str, **how: Any) -> Arguments:
-    return lambda parser: parser.option(form, words, **how)
+def _adding(method: Callable[..., object], *words: str, **how: Any) -> Adding:
+    return lambda parser: method(parser, *words, **how)
 
 
-def _top(default: int) -> Arguments:
+_option, _word, _flag = (partial(_adding, method) for method in (Parser.option, Parser.word, Parser.flag))
+
+
+def _top(default: int) -> Adding:
     return _option("--top N", f"how many rows at most; 0: all ({default})", type=_rows, default=default)
 
 
-def _add_framework_ops(parser: Parser) -> None:
-    parser.many("--category NAME", f"show only this category (may be repeated): {', '.join(FRAMEWORK_CATEGORIES)}")
-    _top(30)(parser)
-
-
-def _add_mfu(parser: Parser) -> None:
-    parser.option("--gbs N", "global batch size, in sequences", type=float)
-    parser.option("--seq N", "tokens in a sequence", type=float)
-    words = (
-        "FLOPs per token, forward and backward, such as 6e9; if this, --gbs or --seq is missing, only the trace's sum "
-        "is shown"
-    )
-    parser.option("--flops-per-token N", words, type=float)
-    words = "devices that share the batch (default: those in the capture); one chip may be two devices"
-    parser.option("--num-chips N", words, type=at_least(1))
-
-
-def _add_scopes(parser: Parser) -> None:
-    parser.option("--depth N", "how many scopes deep (4)", type=at_least(1), default=4)
-    words = "leave out scopes that take less than this share of the time (0.01)"
-    parser.option("--at-least SHARE", words, type=float, default=0.01)
-
-
-def _add_memory(parser: Parser) -> None:
-    parser.option("--top N", "how many buffers to list (10)", type=at_least(1), default=10)
-    parser.option("--module NAME", "the module (default: the one with most memory)")
-
-
-def _add_graph(parser: Parser) -> None:
-    parser.option("--op NAME", "the operation, such as fusion.3", required=True)
-    parser.option("--depth N", "how many operations away (2)", type=at_least(1), default=2)
-    parser.flag("--dot", "print the graph in DOT, for graphviz")
-    parser.option("--module NAME", "the module, if several modules have the operation")
-
-
-def _add_sql(parser: Parser) -> None:
-    parser.add_argument("where", nargs="?", help=places.EXPECTED)
-    parser.add_argument("query", nargs="?", help="statements that only read, separated by semicolons")
-    parser.flag("--schema", "print the tables and columns that captures have")
-    _top(100)(parser)
-
-
-def _add_diagnose(parser: Parser) -> None:
-    parser.add_argument("other", nargs="?", help="a second capture, to compare with")
-
-
-def _add_export(parser: Parser) -> None:
-    words = f"the file to write (default: {PROFILE_DATA}/RUN.perfetto.json.gz)"
-    parser.add_argument("-o", "--output", metavar="FILE", help=words)
-
-
-def _add_serve(parser: Parser) -> None:
-    _add_log_directory(parser)
-    parser.add_argument("--port", type=int, default=remote.PORT, help=f"the port ({remote.PORT}; 0: any free one)")
-
-
+_LOG_DIRECTORY = _word("log_directory", f"a log directory (default: {PROFILE_DATA} of the contest)")
+_MEMORY = (
+    _option("--top N", "how many buffers to list (10)", type=at_least(1), default=10),
+    _option("--module NAME", "the module (default: the one with most memory)"),
+)
 COMMANDS = (
     Command("list-runs", "the captures of a log directory: time, attempt, devices, size", "./profile_data",
-            _list_runs, _add_log_directory, places=()),
+            _list_runs, [_LOG_DIRECTORY], places=()),
     Command("diagnose", "all analyses at once: a checklist, then findings by cost, each with its rule and a remedy",
-            "./profile_data", _diagnose, _add_diagnose),
+            "./profile_data", _diagnose, [_word("other", "a second capture, to compare with")]),
     Command("sql", "any question, in SQL: the capture as tables (docs/CAPTURE_TABLES.md)",
-            "3 'select class, sum(self_seconds) from times group by 1'", _sql, _add_sql, places=()),
+            "3 'select class, sum(self_seconds) from times group by 1'", _sql,
+            [_word("where", places.EXPECTED), _word("query", "statements that only read, separated by semicolons"),
+             _flag("--schema", "print the tables and columns that captures have"), _top(100)], places=()),
     Command("planes", "planes, lines, events and statistics, and which data the analyses lack", "./profile_data",
-            _analysis("planes:planes", "top"), _top(30)),
+            _analysis("planes:planes", "top"), [_top(30)]),
     Command("ops", "time by HLO operation: self time, share, runs, category, FLOP rate, bandwidth", "3 --top 20",
-            _beside_useful(_tables("hotspots:OPS", "top", "useful_flops")), _top(30)),
+            _beside_useful(_tables("hotspots:OPS", "top", "useful_flops")), [_top(30)]),
     Command("framework-ops", "time by framework operation and category: attention, moe, norm, matmul and others",
-            "./profile_data --category attention", _framework_ops, _add_framework_ops),
+            "./profile_data --category attention", _framework_ops,
+            [_adding(Parser.many, "--category NAME",
+                     f"show only this category (may be repeated): {', '.join(FRAMEWORK_CATEGORIES)}"), _top(30)]),
     Command("compare", "changes from one capture to another, by category and operation, the largest first",
-            "3 4", _analysis("comparison:compare", "top"), _top(30), places=("first", "second")),
+            "3 4", _analysis("comparison:compare", "top"), [_top(30)], places=("first", "second")),
     Command("breakdown", "time by class of operation, forward and backward, and in layers of a mixture of experts",
             "./profile_data", _tables("hotspots:BREAKDOWN")),
     Command("mfu", "model FLOPs utilisation from batch, sequence and the model's FLOPs per token",
             "./profile_data --gbs 64 --seq 4096 --flops-per-token 42e9",
-            _analysis("ceilings:mfu", "gbs", "seq", "flops_per_token", "num_chips"), _add_mfu),
+            _analysis("ceilings:mfu", "gbs", "seq", "flops_per_token", "num_chips"),
+            [_option("--gbs N", "global batch size, in sequences", type=float),
+             _option("--seq N", "tokens in a sequence", type=float),
+             _option("--flops-per-token N", "FLOPs per token, forward and backward, such as 6e9; if this, --gbs or "
+                     "--seq is missing, only the trace's sum is shown", type=float),
+             _option("--num-chips N", "devices that share the batch (default: those in the capture); one chip may be "
+                     "two devices", type=at_least(1))]),
     Command("overlap",
             "communication that computation does not hide, by mesh axis and collective; sharding constraints to try",
             "./profile_data --mesh data=4,model=2", _overlap,
-            _option("--mesh A=N,B=M",
-                    "name the axes of the mesh, the last one varying fastest (default: a mesh that the groups fit)")),
+            [_option("--mesh A=N,B=M",
+                     "name the axes of the mesh, the last one varying fastest (default: a mesh that the groups fit)")]),
     Command("roofline", "predicted and actual time of each operation, their ratio and a verdict", "3",
-            _tables("ceilings:ROOFLINE", "top"), _top(30)),
+            _tables("ceilings:ROOFLINE", "top"), [_top(30)]),
     Command("utilization", "use of TensorCore and HBM by each module and device, and a conclusion", "3",
             _tables("ceilings:UTILIZATION")),
     Command("counters", "the hardware's own counters, where the capture has them: how busy each unit was",
-            "./profile_data", _analysis("counters:counters", "top"), _top(30)),
+            "./profile_data", _analysis("counters:counters", "top"), [_top(30)]),
     Command("gaps", "idle time between operations, the bubble fraction, the largest gaps, known patterns", "3 --top 5",
-            _analysis("timeline:gaps_and_inside", "top"), _top(10)),
+            _analysis("timeline:gaps_and_inside", "top"), [_top(10)]),
     Command("steps", "variation between steps and devices, and waiting for the host", "./profile_data",
             _analysis("timeline:steps_table")),
     Command("waste", "work that does nothing useful: padding, casts, copies, transposes; the lines that cause it",
-            "./profile_data", _analysis("waste:waste", "top"), _top(10)),
-    Command("lines", "time by source line", "./profile_data", _tables("hotspots:LINES", "top"), _top(30)),
+            "./profile_data", _analysis("waste:waste", "top"), [_top(10)]),
+    Command("lines", "time by source line", "./profile_data", _tables("hotspots:LINES", "top"), [_top(30)]),
     Command("scopes", "time by named scope, as a tree", "./profile_data --depth 3",
-            _tables("hotspots:BY_SCOPE", "depth", "at_least"), _add_scopes),
+            _tables("hotspots:BY_SCOPE", "depth", "at_least"),
+            [_option("--depth N", "how many scopes deep (4)", type=at_least(1), default=4),
+             _option("--at-least SHARE", "leave out scopes that take less than this share of the time (0.01)",
+                     type=float, default=0.01)]),
     Command("overview", "devices and steps, the program against the roofline, the longest operations", "./profile_data",
             _beside_useful(_analysis("overview:overview", "useful_flops"))),
     Command("memory", "peak memory and capacity, the parts of the peak, buffers alive at the peak, the heap over "
         "time",
-            "./profile_data", _memory("memory:memory"), _add_memory),
+            "./profile_data", _memory("memory:memory"), _MEMORY),
     Command("memory diagnose",
             "waste of memory: padding, growth, buffers that live long or are as large as the vocabulary",
-            "./profile_data", _memory("memory:diagnose"), _add_memory),
+            "./profile_data", _memory("memory:diagnose"), _MEMORY),
     Command("graph", "an operation with its operands, and the operations that use its result",
-            "./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg", _graph, _add_graph),
+            "./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg", _graph,
+            [_option("--op NAME", "the operation, such as fusion.3", required=True),
+             _option("--depth N", "how many operations away (2)", type=at_least(1), default=2),
+             _flag("--dot", "print the graph in DOT, for graphviz"),
+             _option("--module NAME", "the module, if several modules have the operation")]),
     Command("url", "the addresses of XProf's pages for a capture", "./profile_data --url http://tpu-vm:8791",
-            _url, _option("--url URL", "an XProf server elsewhere "
-                          f"(default: {remote.URL_VARIABLE} of the environment, else {remote.LOCAL})"),
+            _url, [_option("--url URL", "an XProf server elsewhere "
+                           f"(default: {remote.URL_VARIABLE} of the environment, else {remote.LOCAL})")],
             tool="xprof_trace_url"),
     Command("export", "the whole capture as a file for ui.perfetto.dev", "./profile_data -o step.json.gz",
-            _export, _add_export, tool=None),
+            _export,
+            [_adding(Parser.add_argument, "-o", "--output", metavar="FILE",
+                     help=f"the file to write (default: {PROFILE_DATA}/RUN.perfetto.json.gz)")], tool=None),
     Command("report", "baseline, experiment and delta: step time, matrix units, hottest operation, peak memory", "3 7",
             _analysis("comparison:report"), places=("baseline", "experiment")),
     Command("serve", "serves XProf's own pages to this machine only; the verb `serve` passes arguments to xprof",
-            "./profile_data --port 8792", _serve, _add_serve, places=(), tool=None),
+            "./profile_data --port 8792", _serve,
+            [_LOG_DIRECTORY, _adding(Parser.add_argument, "--port", type=int, default=remote.PORT,
+                                     help=f"the port ({remote.PORT}; 0: any free one)")], places=(), tool=None),
 )  # fmt: skip
 BY_NAME = {command.name: command for command in COMMANDS}
 
@@ -390,10 +358,8 @@ class Xprof(Verb):
     def configure(self, parser: Parser) -> None:
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.epilog = _overview()
-        parser.add_argument("subcommand", nargs="?", help="one of those below; SUBCOMMAND --help says more")
-        parser.add_argument(
-            "rest", nargs=argparse.REMAINDER, metavar="...", help="the subcommand's captures and options"
-        )
+        parser.word("subcommand", "one of those below; SUBCOMMAND --help says more")
+        parser.word("rest", "the subcommand's captures and options", nargs=argparse.REMAINDER, metavar="...")
 
     def parsers(self) -> Iterator[tuple[str, Parser]]:
         yield from super().parsers()

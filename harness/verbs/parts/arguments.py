@@ -9,6 +9,8 @@ from harness.hardware import CHIPS
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 
+# The sources of a latency.
+_SOURCES = ("cpu", "tpu", "gpu", "simulated")
 # An error names at most this many functions of a file.
 _MOST_FUNCTIONS = 5
 
@@ -26,7 +28,7 @@ def add_screening(parser: Parser) -> None:
     parser.chip("judge for this chip")
     parser.choice(
         "--on",
-        ["cpu", "tpu", "gpu", "simulated"],
+        _SOURCES,
         "where the latency of the attempt comes from; settings for a TPU are always screened in the simulator",
     )
     parser.option("--expect 5%", "how much less time you expect the best setting to take")
@@ -66,9 +68,7 @@ def add_jobs(parser: Parser) -> None:
 
 
 def add_subject(parser: Parser) -> None:
-    parser.add_argument(
-        "what", nargs="?", help="an attempt, or a directory of compiler dumps (default: kernel.py as it stands)"
-    )
+    parser.word("what", "an attempt, or a directory of compiler dumps (default: kernel.py as it stands)")
     parser.chip("the chip that the dumps are for, or that kernel.py is judged for")
     parser.member()
     add_operands(parser)
@@ -112,10 +112,10 @@ def refuse_bare_file(what: str) -> None:
 def add_evaluation(parser: Parser) -> None:
     """Adds the arguments of an attempt and of `judge`."""
     parser.chip(f"judge for this chip: {', '.join(chip.name for chip in CHIPS)}")
-    parser.add_argument(
+    parser.choice(
         "--on",
-        choices=["cpu", "tpu", "gpu", "simulated"],
-        help="where the latency comes from (default: the chip if it is here, else, for a TPU, the simulator); "
+        _SOURCES,
+        "where the latency comes from (default: the chip if it is here, else, for a TPU, the simulator); "
         "cpu is for development and says nothing about a TPU or GPU",
     )
     parser.flag("--deep", "profile with TRACE_COMPUTE_AND_SYNC (on a device)")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 from harness.advice.score_block import SCORE_BLOCK, score_block
@@ -167,6 +168,7 @@ def _slots(evidence: Evidence) -> Iterator[CounterLine]:
         yield CounterLine(level="schedule", name=name, count=count, expected="", remark="")
 
 
+_executed = partial(Counter, "schedule", is_at_a_glance=True, is_of_cycles=True)
 # In the order of the report. Nothing around the kernel should be left to XLA: the protocol expects no copies, and the
 # judge accepts no dot and no exponential outside the Pallas call.
 COUNTERS: tuple[Counter | Callable[[Evidence], Iterator[CounterLine]], ...] = (
@@ -191,23 +193,9 @@ COUNTERS: tuple[Counter | Callable[[Evidence], Iterator[CounterLine]], ...] = (
     Counter("schedule", "empty bundles", "empty_bundles"),
     Counter("schedule", "spills", "static_spills", expected=_spill_in_text),
     Counter("schedule", "fills", "static_fills", expected=_spill_in_text),
-    Counter("schedule", "bundles executed", _run_field("bundle_cycles"), is_at_a_glance=True, is_of_cycles=True),
-    Counter(
-        "schedule",
-        "spills executed",
-        _run_field("executed_spills"),
-        expected=_SPILL,
-        is_at_a_glance=True,
-        is_of_cycles=True,
-    ),
-    Counter(
-        "schedule",
-        "fills executed",
-        _run_field("executed_fills"),
-        expected=_SPILL,
-        is_at_a_glance=True,
-        is_of_cycles=True,
-    ),
+    _executed("bundles executed", _run_field("bundle_cycles")),
+    _executed("spills executed", _run_field("executed_spills"), expected=_SPILL),
+    _executed("fills executed", _run_field("executed_fills"), expected=_SPILL),
     _slots,
     Counter("schedule", "DMA transfers", _run_field("dma_transfers")),
     Counter("schedule", "grid steps executed", _steps, expected=_as_the_grid),

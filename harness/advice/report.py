@@ -31,7 +31,8 @@ def report(evidence: Evidence, chip: Chip) -> Report:
     peak = roofline.peak(work, chip)
     compute_only = roofline.compute_only_seconds(work, chip)
     memory_only = None if hbm_bytes is None else roofline.memory_only_seconds(hbm_bytes, chip)
-    links = roofline.link_only_seconds(work, with_mesh(chip, evidence.problem.mesh))
+    of_mesh = with_mesh(chip, evidence.problem.mesh)
+    links = roofline.link_only_seconds(work, of_mesh)
     ridge = chip.ridge(work.matmul_dtype)
     intensity = work.flops / hbm_bytes if hbm_bytes else None
     util = mxu_util = rate = bandwidth_util = regime = gap = None
@@ -81,11 +82,9 @@ def report(evidence: Evidence, chip: Chip) -> Report:
         vmem_limit_bytes=chip.vmem_limit(tightest.vmem_limit_bytes if tightest else None),
         counters=counter_lines(evidence),
         hints=(),
-        impossible=roofline.impossibilities(work, latency, with_mesh(chip, evidence.problem.mesh))
-        if latency is not None
-        else (),
+        impossible=roofline.impossibilities(work, latency, of_mesh) if latency is not None else (),
         units=unit_uses(evidence),
-        communication=_communication(evidence, with_mesh(chip, evidence.problem.mesh)),
+        communication=_communication(evidence, of_mesh),
         cycle_shares=cycle_shares(name_lines(evidence, roofline.finished_run(evidence))),
     )
     if not evidence.members:

@@ -35,7 +35,7 @@ def result(report: Report) -> list[Line]:
     latency = "unknown" if report.seconds is None else milliseconds(report.seconds)
     util = _percent(report.util)
     tflops = "unknown" if report.flops_per_second is None else f"{report.flops_per_second / 1e12:.1f}"
-    regime = (report.regime or "unknown").upper() if report.regime else "unknown"
+    regime = report.regime.upper() if report.regime else "unknown"
     intensity = "unknown"
     if report.intensity is not None:
         # A kernel that only moves bytes has an intensity below one.

@@ -109,14 +109,13 @@ def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[Simu
     best = min(timed, key=lambda edit: edit.time_ratio or 0.0, default=None)
     if best is not None and best.time_ratio is not None:
         gain, source = 1 - best.time_ratio, f"{SIMULATED_EDIT}: {best.words}"
-    kind = finding.kind or rule.kind
     return Hint(
         observation=finding.observation,
         suggestion=finding.suggestion,
         rule=rule.name,
         because=rule.says,
         rule_source=rule.source,
-        kind=kind or "",
+        kind=finding.kind or rule.kind or "",
         gain=gain,
         gain_source=source if gain is not None else "",
         edits=finding.edits,

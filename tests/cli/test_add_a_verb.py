@@ -5,12 +5,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
 import pytest
+from forked_commands import serving
 from harness_copies import copy_harness
-from loop_fixtures import PROJECT
+from loop_fixtures import PROJECT, ratchet
 
 pytestmark = pytest.mark.long
 
@@ -19,20 +21,19 @@ CONTEST = f"{PROJECT}/examples/rmsnorm"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A harness that has nothing new but the page's file."""
     folder = tmp_path_factory.mktemp("new-verb")
     copy_harness(folder, "candidates")
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (folder / "harness" / "verbs" / "tally.py").write_text(block, encoding="utf-8")
-    return folder
+    with serving(folder):
+        yield folder
 
 
 def printed_by(home: Path, *words: str, **environment: str) -> str:
     """The output of that harness's command line."""
-    command = [sys.executable, "-P", "-m", "harness", *words]
-    settings = {**os.environ, "PYTHONPATH": str(home), **environment}
-    return subprocess.run(command, env=settings, cwd=home, capture_output=True, text=True, check=True).stdout
+    return ratchet(home, *words, expect=0, environment={"PYTHONPATH": str(home), **environment}).stdout
 
 
 def test_the_overview_and_the_page_of_commands_have_it(home: Path) -> None:

@@ -6,10 +6,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 from ledger_fixtures import into_repository
+from loop_fixtures import ratchet
 
 from harness import contest as contests
 from harness.operators import Suite
@@ -20,11 +22,17 @@ PROJECT = Path(__file__).parents[2]
 RMSNORM = PROJECT / "examples" / "rmsnorm"
 
 
+@cache
+def printed(shell: str, **environment: str) -> str:
+    """The code for a shell."""
+    return ratchet(PROJECT, "completion", shell, expect=0, environment=environment).stdout
+
+
 def completed(line: str, folder: Path = RMSNORM, name: str = "ratchet", **environment: str) -> list[str]:
     """The words that bash's completion function of the program `name` offers at the end of `line`."""
     script = f"""
         ratchet() {{ {shlex.quote(sys.executable)} -m harness "$@"; }}
-        eval "$(ratchet completion bash)"
+        eval {shlex.quote(printed("bash", **environment))}
         COMP_LINE={line!r} COMP_POINT={len(line)} COMP_TYPE=9 COMP_WORDS=({line}) COMP_WORDBREAKS=$' \\t\\n="'
         COMP_CWORD={len(line.split(" ")) - 1} COMPREPLY=()
         words=($(complete -p {name}))
@@ -41,21 +49,45 @@ def completed(line: str, folder: Path = RMSNORM, name: str = "ratchet", **enviro
     ("line", "offered"),
     [
         ("ratchet bis", ["bisect"]),
-        ("ratchet ci --fail", ["--fail-on"]),
-        ("ratchet xprof memory dia", ["diagnose"]),
-        ("ratchet xprof overlap --mes", ["--mesh"]),
-        ("ratchet completion f", ["fish"]),
         ("ratchet sweep --set B", ["BR="]),
-        ("ratchet show nonsense", []),
-        ("ratchet new there --like swi", ["swiglu"]),
-        ("ratchet judge --chip v6", ["v6e"]),
-        ("ratchet ci --fail-on re", ["regress", "removed"]),
         ("ratchet ci --fail-on regress,wr", ["regress,wrong"]),
         ("ratchet lines --member ", []),
     ],
 )
-def test_verbs_options_and_constants_are_offered(line: str, offered: list[str]) -> None:
+def test_bash_offers_verbs_constants_and_values(line: str, offered: list[str]) -> None:
     assert completed(line) == offered
+
+
+def asked(folder: Path, line: str, answer: Path, shell: str = "zsh") -> str:
+    """The program's own answer, in the file `answer`, to a shell; zsh shows descriptions too."""
+    question = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_SHELL": shell,
+        "_ARGCOMPLETE_IFS": "\v",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+    }
+    done = ratchet(folder, environment=question, expect=0)
+    assert done.stderr == ""
+    return answer.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("ratchet ci --fail", ["--fail-on"]),
+        ("ratchet xprof memory dia", ["diagnose"]),
+        ("ratchet xprof overlap --mes", ["--mesh"]),
+        ("ratchet completion f", ["fish"]),
+        ("ratchet show nonsense", []),
+        ("ratchet new there --like swi", ["swiglu"]),
+        ("ratchet judge --chip v6", ["v6e"]),
+        ("ratchet ci --fail-on re", ["regress", "removed"]),
+    ],
+)
+def test_verbs_options_and_values_are_offered(line: str, offered: list[str], tmp_path: Path) -> None:
+    assert asked(RMSNORM, line, tmp_path / "answer", "bash").replace("\v", " ").split() == offered
 
 
 def test_the_members_of_a_suite_are_offered() -> None:
@@ -73,38 +105,21 @@ def test_attempts_are_offered_also_of_another_folder(tmp_path: Path) -> None:
     assert completed("ratchet show 1", tmp_path) == []
 
 
-def asked(folder: Path, line: str) -> str:
-    """The program's own answer to zsh, which shows descriptions too."""
-    answer = folder.parent / "answer"
-    question = {
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_SHELL": "zsh",
-        "_ARGCOMPLETE_IFS": "\v",
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
-        "PYTHONPATH": str(PROJECT),
-    }
-    done = subprocess.run([sys.executable, "-m", "harness"], cwd=folder, env=os.environ | question, capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
-    return answer.read_text(encoding="utf-8")
-
-
 def test_a_strangers_folder_neither_keeps_a_shell_waiting_nor_prints_to_it(tmp_path: Path) -> None:
-    folder = tmp_path / "examples" / "rmsnorm"
+    folder, answer = tmp_path / "examples" / "rmsnorm", tmp_path / "answer"
     shutil.copytree(RMSNORM, folder, ignore=shutil.ignore_patterns("profile_data"))
     kernel = folder / "kernel.py"
     for text in ("A = 1\nX = 1" + "+1" * 100_000, f"A = 1\nX = 0x{'f' * 10_000}\n"):
         kernel.write_text(text)
-        assert asked(folder, "ratchet sweep --set ") == ""
+        assert asked(folder, "ratchet sweep --set ", answer) == ""
     kernel.write_text("A = '\\x1b[31m'\n")
-    assert "\x1b" not in asked(folder, "ratchet sweep --set ")
+    assert "\x1b" not in asked(folder, "ratchet sweep --set ", answer)
     kernel.unlink()
     os.mkfifo(kernel)
-    assert asked(folder, "ratchet sweep --set ") == ""
+    assert asked(folder, "ratchet sweep --set ", answer) == ""
     kernel.unlink()
     kernel.symlink_to("/dev/zero")
-    assert asked(folder, "ratchet sweep --set ") == ""
+    assert asked(folder, "ratchet sweep --set ", answer) == ""
     kernel.unlink()
     shutil.copy(RMSNORM / "kernel.py", kernel)
     record = folder / "attempts.jsonl"
@@ -114,7 +129,7 @@ def test_a_strangers_folder_neither_keeps_a_shell_waiting_nor_prints_to_it(tmp_p
     hostile = json.dumps("\x1b[31m\v$(id)\v\u202e")
     record.write_text(data.replace(f'{row}"baseline"', row + hostile), encoding="utf-8")
     into_repository(tmp_path, "records")
-    attempts = asked(folder, "ratchet show ")
+    attempts = asked(folder, "ratchet show ", answer)
     assert "$(id)" in attempts
     assert not {"\x1b", "\u202e"} & {*attempts}
     assert "$(id)" not in [word.split(":")[0] for word in attempts.split("\v")]
@@ -135,13 +150,10 @@ def test_a_shell_asks_this_program_whatever_is_typed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_code_is_a_shells(shell: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", "completion", shell], cwd=PROJECT, capture_output=True, text=True, check=True
-    )
     for name in ("ratchet", "kernel-ratchet"):
-        assert name in done.stdout
+        assert name in printed(shell)
     if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=done.stdout, text=True, check=True)
+        subprocess.run([shell, "-n"], input=printed(shell), text=True, check=True)
 
 
 def test_a_shell_that_completes_is_not_kept_waiting_for_an_installation(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +27,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from jaxlib import xla_client
 
 from harness.sandbox import environment
+
+if TYPE_CHECKING:
+    from command_line import Shell
 
 # What is imported and collected stays to the end: until then the garbage collector would look for nothing.
 gc.disable()
@@ -152,6 +156,15 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> "Shell":
+    """Runs commands in the test's process."""
+    # The command line is imported by the tests that use it.
+    from command_line import Shell
+
+    return Shell(capsys)
 
 
 @pytest.fixture(scope="session")

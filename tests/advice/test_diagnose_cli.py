@@ -1,11 +1,11 @@
 """The verb that says what to try next: recorded attempts, with and without their schedules, and refusals."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import Shell
 from evidence_examples import KEY, V5E, attempt, failed
 from loop_fixtures import committed_contest, ratchet
 from rule_examples import saved
@@ -17,7 +17,6 @@ from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
 from harness.loop import bench
 from harness.records import Verdict
-from harness.shell.main import main
 from harness.units import percent
 
 
@@ -35,10 +34,9 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_findings_in_words(contest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_in_words(contest: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    assert main(["diagnose", "2", "-C", str(contest)]) == 0
-    shown = capsys.readouterr().out
+    shown = shell.printed("diagnose", "2", "-C", contest)
     assert shown.startswith("attempt 2: 885.103 us, compute-bound, gap 20.4% [simulated v5e]\n")
     assert "1. scale outside: at most 13.1% less time (simulated schedule); kind of change: body" in shown
     assert "(published protocol, levers)" in shown
@@ -46,9 +44,8 @@ def test_findings_in_words(contest: Path, capsys: pytest.CaptureFixture[str], mo
     assert "\x1b" not in shown
 
 
-def test_findings_for_programs(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", "2", "--json", "-C", str(contest)]) == 0
-    table, edits = json.loads(capsys.readouterr().out)["tables"]
+def test_findings_for_programs(contest: Path, shell: Shell) -> None:
+    table, edits = shell.document("diagnose", "2", "-C", contest)["tables"]
     assert edits["name"] == "edits"
     assert not edits["rows"], "an attempt that was judged under another key is compared with nothing"
     assert table["units"]["gain_fraction"] == "fraction"
@@ -59,39 +56,33 @@ def test_findings_for_programs(contest: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", ["1", "2"])
-def test_what_ranks_the_findings_is_shown_where_their_gains_do_not(
-    number: str, contest: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["diagnose", number, "--json", "-C", str(contest)]) == 0
-    rows = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
+def test_what_ranks_the_findings_is_shown_where_their_gains_do_not(number: str, contest: Path, shell: Shell) -> None:
+    rows = shell.document("diagnose", number, "-C", contest)["tables"][0]["rows"]
     ranks = [row["ranked_by_fraction"] for row in rows if row["ranked_by_fraction"] is not None]
     assert len(ranks) > 1
     assert ranks == sorted(ranks, reverse=True)
     gains = [row["gain_fraction"] or 0.0 for row in rows]
-    assert main(["diagnose", number, "-C", str(contest)]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(shell.printed("diagnose", number, "-C", contest).split())
     assert (gains == sorted(gains, reverse=True)) != (f"the expected gain: 1. {percent(ranks[0])}, 2. " in shown)
 
 
 @pytest.mark.long
-def test_a_schedule_at_hand_bounds_the_gains(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_schedule_at_hand_bounds_the_gains(contest: Path, shell: Shell) -> None:
     dumps = unpack(NEWEST, "v5e-1024x512-2048", contest / "profile_data" / "2" / "dumps")
     try:
-        assert main(["diagnose", "2", "-C", str(contest)]) == 0
+        printed = shell.printed("diagnose", "2", "-C", contest)
     finally:
         shutil.rmtree(dumps.parents[1])
-    assert "simulated what-ifs that bound gains: transfers that take no time: " in capsys.readouterr().out
+    assert "simulated what-ifs that bound gains: transfers that take no time: " in printed
 
 
-def test_a_failure_is_told_its_next_step(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", "3", "-C", str(contest)]) == 0
-    shown = capsys.readouterr().out
+def test_a_failure_is_told_its_next_step(contest: Path, shell: Shell) -> None:
+    shown = shell.printed("diagnose", "3", "-C", contest)
     assert shown.startswith("attempt 3: failed\n  compile, vmem-exceeded: the kernel needs 18.2 MiB of VMEM")
     assert "compile failed: vmem-exceeded" in shown
     assert "-> make blocks smaller" in shown
     assert "at most" not in shown, "a failure has no gain"
-    assert main(["diagnose", "3", "--json", "-C", str(contest)]) == 0
-    (note,) = json.loads(capsys.readouterr().out)["tables"][0]["notes"]
+    (note,) = shell.document("diagnose", "3", "-C", contest)["tables"][0]["notes"]
     assert note.startswith("compile, vmem-exceeded: the kernel needs 18.2 MiB of VMEM")
 
 
@@ -103,11 +94,8 @@ def test_a_failure_is_told_its_next_step(contest: Path, capsys: pytest.CaptureFi
         (("diagnose", "one"), "usage", 2),
     ],
 )
-def test_bad_requests(
-    contest: Path, words: tuple[str, ...], kind: str, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*words, "-C", str(contest)]) == code
-    assert f"[{kind}]" in capsys.readouterr().err
+def test_bad_requests(contest: Path, words: tuple[str, ...], kind: str, code: int, shell: Shell) -> None:
+    assert f"[{kind}]" in shell.complaint(*words, "-C", contest, code=code)
 
 
 @pytest.mark.slow
@@ -127,10 +115,10 @@ def test_an_experiment_gets_friendly_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_kernel_that_was_not_judged_is_only_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kernel_that_was_not_judged_is_only_timed(tmp_path: Path, shell: Shell) -> None:
     folder = committed_contest(tmp_path / "contest", 256)
-    assert main(["diagnose", "--no-edits", "--quiet", "-C", str(folder)]) == 0
-    assert "its results were not checked: `judge` checks them" in " ".join(capsys.readouterr().out.split())
+    shown = shell.printed("diagnose", "--no-edits", "--quiet", "-C", folder)
+    assert "its results were not checked: `judge` checks them" in " ".join(shown.split())
     contest = contests.load(folder)
     assert bench.kept_evidence(contest) is None
     assert bench.kept_evidence(contest, checked=False, with_lines=True) is not None

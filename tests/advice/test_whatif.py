@@ -1,9 +1,9 @@
 """Another chip for the same schedule: factors of one change nothing, each resource helps what it limits."""
 
-import json
 from pathlib import Path
 
 import pytest
+from command_line import Shell
 from schedule_examples import NEWEST, unpack
 
 from harness.advice.whatif import SWEEP, answers, scale_machine
@@ -13,7 +13,6 @@ from harness.errors import UsageError
 from harness.hardware import TPUS, chip
 from harness.judge.simulate.machine import machine_of
 from harness.records.whatif import Answer, Factors
-from harness.shell.main import main
 
 pytestmark = pytest.mark.long
 
@@ -65,13 +64,12 @@ def test_less_of_a_resource_never_helps(module: ModuleDump, worse: dict[str, flo
 
 
 def test_every_timing_input_and_every_operation_has_an_answer_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
     folder = unpack(NEWEST, "v5e-twice-1024", tmp_path)
     timing_tables.write(folder, tuple(timing_tables.timing_tables(name, {}) for name in ("mixed", "decode")))
-    assert main(["whatif", str(folder), "--chip", "v5e", "--mxu", "x2", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = shell.document("whatif", folder, "--chip", "v5e", "--mxu", "x2")
     assert [part["name"] for part in document["timing_inputs"]] == ["mixed", "decode"]
     calls = {part["name"]: part["seconds"] for part in document["operations"]}
     assert len(calls) == 2
@@ -81,8 +79,8 @@ def test_every_timing_input_and_every_operation_has_an_answer_of_its_own(
     assert list(ratios) == ["mixed", "decode", *calls]
     assert ratios["mixed"] == ratios["decode"] == pytest.approx(answer["time_ratio"])
     assert min(ratios[name] for name in calls) <= answer["time_ratio"] <= max(ratios[name] for name in calls)
-    assert main(["whatif", str(folder), "--chip", "v5e", "--mxu", "x2"]) == 0
-    _title, inputs, operations, columns, *_ = capsys.readouterr().out.splitlines()
+    printed = shell.printed("whatif", folder, "--chip", "v5e", "--mxu", "x2")
+    _title, inputs, operations, columns, *_ = printed.splitlines()
     assert "their mean" in inputs
     assert all(f"{name} " in operations and name in columns for name in calls)
 
@@ -101,41 +99,32 @@ def test_a_factor_that_means_nothing_is_refused(name: str, factor: float) -> Non
         Factors(**{name: factor})
 
 
-def test_sentences_fit_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sentences_fit_the_terminal(tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "70")
-    folder = str(unpack(NEWEST, "v5e-twice-1024", tmp_path))
-    assert main(["whatif", folder, "--chip", "v5e", "--mxu", "x2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    folder = unpack(NEWEST, "v5e-twice-1024", tmp_path)
+    lines = shell.printed("whatif", folder, "--chip", "v5e", "--mxu", "x2").splitlines()
     assert max(map(len, lines)) <= 70
     assert " ".join(lines).endswith(
         "so an edit that cuts the load of one resource alone by a row's factor gains at most what the row says"
     )
 
 
-def test_the_command_says_which_resource_counts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_which_resource_counts(tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
-    folder = str(unpack(NEWEST, "v5e-dot-8192", tmp_path))
-    assert main(["whatif", folder, "--chip", "v5e"]) == 0
-    text = capsys.readouterr().out
+    folder = unpack(NEWEST, "v5e-dot-8192", tmp_path)
+    words = ("whatif", folder, "--chip", "v5e")
+    text = shell.printed(*words)
     assert "[simulated v5e]" in text
     assert "the program would profit most from mxu x2" in text
     assert text.splitlines()[-2].startswith("clock x2 ")
-    assert main(["whatif", folder, "--chip", "v5e", "--clock", "x1", "--mxu", "1", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    answer = shell.document(*words, "--clock", "x1", "--mxu", "1")
     assert answer["source"] == "simulated"
     assert [scaled["time_ratio"] for scaled in answer["answers"]] == [1.0, 1.0, 1.0]
-    assert main(["whatif", folder, "--chip", "v5e", "--bandwidth", "x2", "--mxu", "x2", "--json"]) == 0
-    bandwidth, mxu, both = json.loads(capsys.readouterr().out)["answers"]
+    bandwidth, mxu, both = shell.document(*words, "--bandwidth", "x2", "--mxu", "x2")["answers"]
     assert both["time_ratio"] <= mxu["time_ratio"] < bandwidth["time_ratio"]
     assert both["scale"] == bandwidth["scale"] | {"mxu": 2.0}
-    assert main(["whatif", folder, "--chip", "v5e", "--bandwidth", "x2", "--mxu", "x2"]) == 0
-    assert "the program would profit most from mxu x2;" in capsys.readouterr().out
-    attention = str(unpack(NEWEST, "v5e-2048x1024-4096", tmp_path / "attention"))
-    assert main(["whatif", attention, "--chip", "v5e"]) == 0
-    assert "mxu x2 would help most, but no single one binds the program: a faster clock" in capsys.readouterr().out
-    assert main(["whatif", folder, "--chip", "v5e", "--mxu", "fast"]) == 2
-    assert "bad-factor" in capsys.readouterr().err
+    assert "the program would profit most from mxu x2;" in shell.printed(*words, "--bandwidth", "x2", "--mxu", "x2")
+    attention = unpack(NEWEST, "v5e-2048x1024-4096", tmp_path / "attention")
+    remark = "mxu x2 would help most, but no single one binds the program: a faster clock"
+    assert remark in shell.printed("whatif", attention, "--chip", "v5e")
+    assert "bad-factor" in shell.complaint(*words, "--mxu", "fast", code=2)

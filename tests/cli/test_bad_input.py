@@ -12,12 +12,12 @@ from io import RawIOBase
 from pathlib import Path
 
 import pytest
+from command_line import Shell
 from loop_fixtures import PROJECT, committed_contest, git, ratchet
 
 from harness import contest as contests
 from harness.ledger import Ledger
 from harness.loop.preconditions import judge_put_back
-from harness.shell.main import main
 
 pytestmark = pytest.mark.long
 
@@ -71,12 +71,10 @@ def test_text_for_a_number_costs_no_attempt(contest: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["status", "next", "results", "show", "report", "fsck", "lines", "checkout 1"])
-def test_a_folder_that_does_not_exist_is_named_as_it_was_given(
-    verb: str, contest: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing = contest / "missing" / "folder"
-    assert main(["-C", str(missing), *verb.split()]) == 4
-    assert f"expected a contest's folder, got {missing}, which does not exist [no-contest]" in capsys.readouterr().err
+def test_a_folder_that_does_not_exist_is_named_as_it_was_given(verb: str, tmp_path: Path, shell: Shell) -> None:
+    missing = tmp_path / "missing" / "folder"
+    sentence = f"expected a contest's folder, got {missing}, which does not exist [no-contest]"
+    assert sentence in shell.complaint("-C", missing, *verb.split(), code=4)
 
 
 def test_not_a_git_repository(contest: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import forked_commands
 import pytest
+from command_line import Shell
 from loop_fixtures import PROJECT, committed_contest
 
 from harness import __version__
@@ -20,7 +21,7 @@ from harness.errors import UsageError
 from harness.shell.arguments import command
 from harness.shell.catalogue import EVERY, typed_verbs, valued_options
 from harness.shell.help_page import overview
-from harness.shell.main import main, place_of_verb
+from harness.shell.main import place_of_verb
 from harness.shell.program_name import OPTION, renamed
 from harness.shell.verb import GROUPS, Verb
 from harness.verbs.parts.attempts import expectation
@@ -57,12 +58,9 @@ def test_every_verb_does_something_and_says_where_it_stands() -> None:
     assert len(set(places)) == len(places), "two verbs have one place in the overview"
 
 
-def test_help_prints_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_prints_and_does_nothing(shell: Shell) -> None:
     for verb in EVERY:
-        with pytest.raises(SystemExit) as ended:
-            main([verb, "--help"])
-        assert ended.value.code == 0, verb
-        assert f"usage: ratchet.sh {verb}" in capsys.readouterr().out
+        assert f"usage: ratchet.sh {verb}" in shell.printed(verb, "--help")
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
@@ -84,17 +82,17 @@ def test_help_and_version_load_no_library_that_they_do_not_need(option: str) -> 
 
 @pytest.mark.parametrize("name", ["ratchet", "kernel-ratchet"])
 def test_the_command_that_was_typed_is_the_one_that_is_named(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", [f"/somewhere/bin/{name}"])
-    assert main(["results", "--limit", "0"]) == 2
-    assert f"usage: {name} results " in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["tune", "--help"])
-    assert main(["status", "-C", str(tmp_path)]) == 4
-    assert main([]) == 2
-    assert main(["--help"]) == 0
-    printed = "".join(capsys.readouterr())
+    assert f"usage: {name} results " in shell.complaint("results", "--limit", "0", code=2)
+    commands: tuple[tuple[list[object], int], ...] = (
+        (["tune", "--help"], 0),
+        (["status", "-C", tmp_path], 4),
+        ([], 2),
+        (["--help"], 0),
+    )
+    printed = "".join("".join(shell.run(*words, code=code)) for words, code in commands)
     assert "ratchet.sh" not in printed
     assert f"{name} new DIR --like attention" in printed
     assert renamed("see ./ratchet.sh and experiments/ratchet.sh") == f"see {name} and experiments/ratchet.sh"
@@ -111,11 +109,11 @@ def test_the_command_that_was_typed_is_the_one_that_is_named(
     ],
 )
 def test_commands_name_the_script_where_it_lies(
-    typed: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    typed: str, shown: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys._xoptions, OPTION, typed)
-    assert main(["status", "-C", str(tmp_path)]) == 4
-    assert f"with: {shown.removeprefix('./')} new DIR --like attention" in capsys.readouterr().err
+    complaint = shell.complaint("status", "-C", tmp_path, code=4)
+    assert f"with: {shown.removeprefix('./')} new DIR --like attention" in complaint
     assert command("show 3", Path("mine")) == f"{shown} -C mine show 3"
 
 
@@ -141,14 +139,12 @@ def test_no_parser_loads_a_library_that_it_does_not_need() -> None:
 
 
 @pytest.mark.parametrize("words", [["results", "--limit", "0"], ["results", "--limit", "many"]])
-def test_a_usage_error_shows_the_verbs_own_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
-    assert " [usage]\nusage: ratchet.sh results [-h] [-C DIR] [--all] [--then] " in capsys.readouterr().err
+def test_a_usage_error_shows_the_verbs_own_usage(words: list[str], shell: Shell) -> None:
+    assert " [usage]\nusage: ratchet.sh results [-h] [-C DIR] [--all] [--then] " in shell.complaint(*words, code=2)
 
 
-def test_a_typo_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reslts"]) == 2
-    assert capsys.readouterr().err == (
+def test_a_typo_is_told_in_one_line(shell: Shell) -> None:
+    assert shell.complaint("reslts", code=2) == (
         "ratchet: expected a verb or a message that begins with `experiment:`, got 'reslts'; did you mean `results`? "
         "[unknown-verb]\n"
     )
@@ -199,17 +195,16 @@ def test_an_expectation_that_could_be_read_two_ways_is_refused(text: str) -> Non
 
 
 @pytest.mark.parametrize("verb", ["show", "checkout", "replay", "lines"])
-def test_an_attempt_that_is_no_number_is_told_so(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([verb, "abc"]) == 2
-    complaint = capsys.readouterr().err
+def test_an_attempt_that_is_no_number_is_told_so(verb: str, shell: Shell) -> None:
+    complaint = shell.complaint(verb, "abc", code=2)
     assert "expected the number of an attempt such as 3, got 'abc'" in complaint
-    assert main([verb, "0"]) == 2
+    shell.run(verb, "0", code=2)
 
 
-def test_the_page_of_commands_is_current(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help", "--markdown"]) == 0
+def test_the_page_of_commands_is_current(shell: Shell) -> None:
     page = (DOCS / "COMMANDS.md").read_text(encoding="utf-8")
-    assert page == capsys.readouterr().out, "./ratchet.sh help --markdown >docs/COMMANDS.md brings it up to date"
+    made = shell.printed("help", "--markdown")
+    assert page == made, "./ratchet.sh help --markdown >docs/COMMANDS.md brings it up to date"
 
 
 def test_the_index_names_every_file_and_no_other() -> None:
@@ -223,25 +218,20 @@ def test_a_command_to_copy_names_the_contest_only_where_it_was_named() -> None:
     assert command("show 3", Path("my contest")) == "./ratchet.sh -C 'my contest' show 3"
 
 
-def test_simulate_says_that_it_takes_no_contest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-C", f"{PROJECT}/examples/rmsnorm", "simulate", "dumps", "--chip", "v5e"]) == 2
-    assert "takes a directory of compiler dumps or a function, and no contest" in capsys.readouterr().err
+def test_simulate_says_that_it_takes_no_contest(shell: Shell) -> None:
+    complaint = shell.complaint("-C", f"{PROJECT}/examples/rmsnorm", "simulate", "dumps", "--chip", "v5e", code=2)
+    assert "takes a directory of compiler dumps or a function, and no contest" in complaint
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("words", "code"), [(("results",), 0), (("next",), 0), (("show", "1"), 4)])
 def test_an_empty_contest_says_how_to_begin(
-    words: tuple[str, ...],
-    code: int,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], code: int, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A folder longer than a line would be broken.
     monkeypatch.setenv("COLUMNS", "400")
     folder = committed_contest(tmp_path / "contest")
-    assert main(["-C", str(folder), *words]) == code
-    printed = capsys.readouterr()
+    printed = shell.run("-C", folder, *words, code=code)
     assert f'./ratchet.sh -C {folder} "experiment: baseline"' in " ".join(f"{printed.out} {printed.err}".split())
 
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command_line import Shell
 from loop_fixtures import git, ratchet
 from narrowing import present
 
@@ -15,7 +16,6 @@ from harness.candidate import Candidate
 from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.records.comparison import Comparison, LinePair
-from harness.shell.main import main
 
 RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
 
@@ -99,19 +99,16 @@ def test_a_side_without_a_latency_has_no_time() -> None:
     assert program.time_ratio is None
 
 
-def test_the_verb_prints_time_cycles_lines_and_the_diff(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-C", str(RMSNORM), "diff", "3", "4"]) == 0
-    text = capsys.readouterr().out
+def test_the_verb_prints_time_cycles_lines_and_the_diff(shell: Shell) -> None:
+    text = shell.printed("-C", RMSNORM, "diff", "3", "4")
     assert "time 707.839 us -> 669.439 us, -5.4% [simulated v5e]" in text
     assert "kernel.py:28 -> 29" in text
     assert "\n-BR = 64\n+BR = 256\n" in text
-    assert main(["-C", str(RMSNORM), "diff", "3", "4", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["programs"][0]["chip"] == "v5e"
+    assert shell.document("-C", RMSNORM, "diff", "3", "4")["programs"][0]["chip"] == "v5e"
 
 
-def test_attempts_under_different_judges_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-C", str(RMSNORM), "diff", "4", "7"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
+def test_attempts_under_different_judges_are_said_to_be(shell: Shell) -> None:
+    text = " ".join(shell.printed("-C", RMSNORM, "diff", "4", "7").split())
     assert "times are not comparable: another timing key" in text
     # Both have a time on the champion's scale.
     assert re.search(
@@ -129,19 +126,17 @@ def test_a_terminal_that_lacks_characters_is_no_bug(encoding: str) -> None:
     assert len(json.loads(done.stdout)["rows"]) >= 18
 
 
-def test_files_are_judged_by_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_are_judged_by_one_at_a_time(tmp_path: Path, shell: Shell) -> None:
     for name in ("prepare.py", "kernel.py"):
         shutil.copy(RMSNORM / name, tmp_path)
     git(tmp_path, "init", "--quiet")
-    kernel = str(tmp_path / "kernel.py")
+    kernel = tmp_path / "kernel.py"
     with locking.hold(tmp_path / "profile_data" / "bench.lock", "diff"):
-        assert main(["-C", str(tmp_path), "diff", kernel, kernel]) != 0
-    assert "[busy]" in capsys.readouterr().err
+        assert "[busy]" in shell.complaint("-C", tmp_path, "diff", kernel, kernel, code=4)
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"), [(["99"], "unknown-attempt"), (["3", "nowhere.py"], "got 'nowhere.py'")]
 )
-def test_what_is_neither_attempt_nor_file(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-C", str(RMSNORM), "diff", *words]) in (2, 4)
-    assert complaint in capsys.readouterr().err
+def test_what_is_neither_attempt_nor_file(words: list[str], complaint: str, shell: Shell) -> None:
+    assert complaint in shell.complaint("-C", RMSNORM, "diff", *words, code=(2, 4))

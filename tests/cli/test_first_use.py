@@ -75,14 +75,12 @@ def test_without_a_python_that_serves_it_says_which_do(clone: Path, tmp_path: Pa
 def test_a_python_without_venv_is_named(clone: Path, tmp_path: Path) -> None:
     python = tmp_path / "python3"
     real = os.path.realpath(sys.executable)
-    python.write_text(
-        f'#!/bin/sh\nif [ "$2" = venv ]; then echo "No module named venv" >&2; exit 1; fi\nexec {real} "$@"\n'
-    )
-    python.chmod(0o755)
     # The script asks Python for sys.executable, which would be the real one: this Python answers with its own path.
     python.write_text(
-        python.read_text().replace(f'exec {real} "$@"', f'[ "$1" = -c ] && echo {python} || exec {real} "$@"')
+        '#!/bin/sh\nif [ "$2" = venv ]; then echo "No module named venv" >&2; exit 1; fi\n'
+        f'[ "$1" = -c ] && echo {python} || exec {real} "$@"\n'
     )
+    python.chmod(0o755)
     done = first_use(clone, programs(tmp_path / "bin", *TOOLS), "--python", str(python), "--version")
     assert done.returncode == 4
     assert "cannot make virtual environments (on Debian: apt install python3-venv)" in done.stderr

@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 from anyio.from_thread import start_blocking_portal
 from capture_examples import V6E, Ran, empty_run, four_devices_run, one_device_run, plane, run_folder, serialized, space
+from command_line import Shell
 from evidence_examples import evidence
 from ledger_fixtures import four_attempts, new_repository
 from loop_fixtures import PROJECT, committed_contest, copied, ratchet
@@ -29,7 +30,6 @@ from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.shell.answer_size import LARGEST
 from harness.shell.documents import documents, schema
-from harness.shell.main import main
 from harness.shell.mcp_server import print_document
 from harness.shell.tools import tools
 
@@ -124,13 +124,6 @@ async def refusal(client: Client, tool: str, **arguments: Any) -> str:
     return text(result)
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    """The document that the command prints with --json."""
-    main([*words, "--json"])
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return document
-
-
 @pytest.fixture(scope="module")
 def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A contest with four attempts and three captures, one of them broken."""
@@ -160,9 +153,7 @@ def test_every_tool_has_a_schema_and_says_what_it_does(converse: Converse) -> No
     converse(conversation)
 
 
-def test_tools_answer_with_what_the_commands_print(
-    contest: Path, capsys: pytest.CaptureFixture[str], converse: Converse
-) -> None:
+def test_tools_answer_with_what_the_commands_print(contest: Path, shell: Shell, converse: Converse) -> None:
     one_device, four_devices = (
         str(contest / "profile_data" / "plugins" / "profile" / run) for run in ("one-device", "four-devices")
     )
@@ -200,7 +191,7 @@ def test_tools_answer_with_what_the_commands_print(
 
     converse(conversation)
     for (tool, _, words), answered in zip(asked, answers, strict=True):
-        assert answered == printed(capsys, *words, "-C", str(contest)), tool
+        assert answered == shell.document(*words, "-C", contest), tool
     kernel = answers[0]["tables"][2]["rows"][0]
     assert (kernel["operation"], kernel["self_seconds"]) == ("splash_mha_fwd.1", pytest.approx(120e-6))
     assert len(answers[4]["rows"]) == 2
@@ -450,7 +441,7 @@ def test_a_long_answer_says_how_to_ask_for_the_rest(tmp_path: Path) -> None:
     assert sorted(names) == sorted(f"add.{at}" for at in range(count))
 
 
-def test_a_program_can_drive_the_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_can_drive_the_loop(tmp_path: Path, shell: Shell) -> None:
     folder = committed_contest(tmp_path / "contest")
     dumps = str(unpack(NEWEST, "v5e-dot-8192", folder / "profile_data"))
     answers: list[dict[str, Any]] = []
@@ -471,11 +462,11 @@ def test_a_program_can_drive_the_loop(tmp_path: Path, capsys: pytest.CaptureFixt
         )
 
     talk(folder, conversation)
-    place = ["-C", str(folder)]
-    assert answers[0] == printed(capsys, "next", "--plateau=3", *place)
-    assert answers[1] == printed(capsys, "status", *place)
-    assert answers[2] == printed(capsys, "whatif", dumps, "--chip=v5e", "--mxu=2", "--dma-latency=0.5", *place)
-    assert answers[3] == printed(capsys, "predict", "matmul", *product, "--chip=v5e", *place)
+    place = ["-C", folder]
+    assert answers[0] == shell.document("next", "--plateau=3", *place)
+    assert answers[1] == shell.document("status", *place)
+    assert answers[2] == shell.document("whatif", dumps, "--chip=v5e", "--mxu=2", "--dma-latency=0.5", *place)
+    assert answers[3] == shell.document("predict", "matmul", *product, "--chip=v5e", *place)
 
 
 def test_a_cancelled_call_interrupts_the_verb(tmp_path: Path) -> None:

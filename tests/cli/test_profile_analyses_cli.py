@@ -1,6 +1,5 @@
 """The analyses through the command line: a real capture of a CPU, one that the simulator wrote, and broken files."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from capture_examples import (
     serialized,
     space,
 )
+from command_line import Shell
 from schedule_examples import NEWEST, unpack
 from simulated_examples import SMALL, run
 
@@ -66,33 +66,32 @@ def words(name: str, *paths: Path) -> list[str]:
     return ["xprof", name, *captures, *(MFU if name == "mfu" else [])]
 
 
-def answer(capsys: pytest.CaptureFixture[str], name: str, *paths: Path) -> dict[str, Any]:
+def answer(shell: Shell, name: str, *paths: Path) -> dict[str, Any]:
     """Its tables by name, read from --json."""
-    capsys.readouterr()
-    assert main([*words(name, *paths), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = shell.document(*words(name, *paths))
     assert document["command"] == f"xprof {name}"
+    return by_name(document)
+
+
+def by_name(document: Any) -> dict[str, Any]:
     return {table["name"]: table for table in document["tables"]}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_command_prints_tables_of_tpu_captures(
-    name: str, tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, tpus: tuple[Path, Path], shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     for path in tpus:
-        assert main(words(name, path)) == 0
-        printed = capsys.readouterr().out
+        printed = shell.printed(*words(name, path))
         assert "[measured]" in printed
         assert "None" not in printed
         assert max(map(len, printed.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_command_on_a_cpu_says_what_a_cpu_does_not_show(
-    name: str, cpu: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tables = answer(capsys, name, cpu)
+def test_each_command_on_a_cpu_says_what_a_cpu_does_not_show(name: str, cpu: Path, shell: Shell) -> None:
+    tables = answer(shell, name, cpu)
     assert {table["origin"] for table in tables.values()} == {"measured cpu"}
     for table in ("mfu", "roofline", "utilization"):
         if table in tables:
@@ -112,10 +111,8 @@ def test_each_command_on_a_cpu_says_what_a_cpu_does_not_show(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_command_says_that_a_simulated_capture_is_simulated(
-    name: str, simulated: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tables = answer(capsys, name, simulated)
+def test_each_command_says_that_a_simulated_capture_is_simulated(name: str, simulated: Path, shell: Shell) -> None:
+    tables = answer(shell, name, simulated)
     assert {table["origin"] for table in tables.values()} == {"simulated"}
     if name == "ops":
         (row,) = tables["ops"]["rows"]
@@ -129,14 +126,12 @@ def test_each_command_says_that_a_simulated_capture_is_simulated(
         assert "simulated captures have no" in tables[name]["why_empty"]
 
 
-def test_the_bubbles_inside_a_simulated_kernel_are_the_simulators(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_bubbles_inside_a_simulated_kernel_are_the_simulators(tmp_path: Path, shell: Shell) -> None:
     result = run(SMALL, tmp_path / "dump")
     assert result.breakdown is not None
     assert main(["timeline", str(tmp_path / "dump"), "--chip", "v5e", "-C", str(tmp_path), "--quiet"]) == 0
     (path,) = tmp_path.glob("profile_data/plugins/profile/*/*.xplane.pb")
-    tables = answer(capsys, "gaps", path)
+    tables = answer(shell, "gaps", path)
     (idle,) = tables["idle"]["rows"]
     # Idle time between operations says nothing here: there is only one operation.
     assert idle["idle_fraction"] < 0.01
@@ -151,13 +146,11 @@ def test_the_bubbles_inside_a_simulated_kernel_are_the_simulators(
     assert result.seconds is not None
     floor = (result.hbm_read_bytes + result.hbm_written_bytes) / chip("v5e").hbm_bytes_per_second
     cost = min(bubbles["share"] * result.seconds, result.seconds - floor)
-    findings = {row["finding"]: row for row in answer(capsys, "diagnose", path)["findings"]["rows"]}
+    findings = {row["finding"]: row for row in answer(shell, "diagnose", path)["findings"]["rows"]}
     assert findings["bubbles inside kernels"]["seconds"] == pytest.approx(cost, rel=0.05)
 
 
-def test_rows_that_a_device_recorded_inside_a_kernel_are_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_that_a_device_recorded_inside_a_kernel_are_shown(tmp_path: Path, shell: Shell) -> None:
     lines = {
         "XLA Modules": [Ran(MODULE, 0.0, 100.0)],
         "XLA Ops": [Ran(PALLAS, 0.0, 90.0), Ran(COPY, 90.0, 10.0)],
@@ -166,23 +159,20 @@ def test_rows_that_a_device_recorded_inside_a_kernel_are_shown(
         "vector unit": [Ran("exp", 20.0, 30.0)],
     }
     path = run_folder(tmp_path, "recorded", serialized(space(plane(1, "/device:TPU:0", lines, V6E))))
-    rows = answer(capsys, "gaps", path)["inside"]["rows"]
+    rows = answer(shell, "gaps", path)["inside"]["rows"]
     assert {row["part"]: row["seconds"] for row in rows} == pytest.approx(
         {"matrix unit": 30e-6, "vector unit": 30e-6, "in none of these rows": 40e-6}
     )
     assert rows[0]["share"] == pytest.approx(30 / 90)
     del lines["matrix unit"], lines["vector unit"]
     path = run_folder(tmp_path, "bare", serialized(space(plane(1, "/device:TPU:0", lines, V6E))))
-    assert "xla_xprof_enable_custom_call_tracing" in answer(capsys, "gaps", path)["inside"]["why_empty"]
+    assert "xla_xprof_enable_custom_call_tracing" in answer(shell, "gaps", path)["inside"]["why_empty"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_command_refuses_empty_and_corrupt_files_in_a_sentence(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_command_refuses_empty_and_corrupt_files_in_a_sentence(name: str, tmp_path: Path, shell: Shell) -> None:
     for path in (empty_run(tmp_path), corrupt_run(tmp_path)):
-        assert main(words(name, path)) == 4
-        printed = capsys.readouterr()
+        printed = shell.run(*words(name, path), code=4)
         assert printed.out == ""
         assert "[bad-profile]" in printed.err
         assert str(path) in printed.err
@@ -190,25 +180,20 @@ def test_each_command_refuses_empty_and_corrupt_files_in_a_sentence(
 
 
 def test_captures_of_two_sources_are_not_compared(
-    cpu: Path, simulated: Path, tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+    cpu: Path, simulated: Path, tpus: tuple[Path, Path], shell: Shell
 ) -> None:
     for other in (cpu, simulated):
-        assert main(words("compare", tpus[0], other)) == 4
-        assert "[not-comparable]" in capsys.readouterr().err
+        assert "[not-comparable]" in shell.complaint(*words("compare", tpus[0], other), code=4)
 
 
-def test_options(tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_options(tpus: tuple[Path, Path], shell: Shell) -> None:
     path = str(tpus[0])
-    assert main(["xprof", "ops", path, "--top", "-1"]) == 2
-    assert "--top: expected a whole number, 0 or more, got '-1'" in capsys.readouterr().err
-    assert main(["xprof", "ops", path, "--top", "0", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["tables"][0]["rows"]) == 6
-    assert main(["xprof", "framework-ops", path, "--category", "attention,norm", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["tables"][1]["rows"]) == 1
-    assert main(["xprof", "framework-ops", path, "--category", "mlp"]) == 2
-    assert "[unknown-category]" in capsys.readouterr().err
-    assert main(["xprof", "scopes", path, "--depth", "1", "--at-least", "0.5", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["tables"][0]["rows"]) == 1
+    complaint = shell.complaint("xprof", "ops", path, "--top", "-1", code=2)
+    assert "--top: expected a whole number, 0 or more, got '-1'" in complaint
+    assert len(shell.document("xprof", "ops", path, "--top", "0")["tables"][0]["rows"]) == 6
+    assert len(shell.document("xprof", "framework-ops", path, "--category", "attention,norm")["tables"][1]["rows"]) == 1
+    assert "[unknown-category]" in shell.complaint("xprof", "framework-ops", path, "--category", "mlp", code=2)
+    assert len(shell.document("xprof", "scopes", path, "--depth", "1", "--at-least", "0.5")["tables"][0]["rows"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -242,24 +227,17 @@ def test_published_spellings_are_understood(published: str, ours: str) -> None:
         ("mfu --gbs 8 --num-chips 4", "xprof mfu --gbs 8 --num-chips 4"),
     ],
 )
-def test_without_xprof_they_get_the_exact_command(
-    published: str, ours: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(published.split()) == 2
-    assert f"did you mean `./ratchet.sh {ours}`?" in capsys.readouterr().err
+def test_without_xprof_they_get_the_exact_command(published: str, ours: str, shell: Shell) -> None:
+    assert f"did you mean `./ratchet.sh {ours}`?" in shell.complaint(*published.split(), code=2)
     EVERY["xprof"].parse(ours.split()[1:])
 
 
-def test_an_option_without_its_value_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["xprof", "compare", "--runs"]) == 2
-    assert "expected a value after --runs" in capsys.readouterr().err
+def test_an_option_without_its_value_is_told(shell: Shell) -> None:
+    assert "expected a value after --runs" in shell.complaint("xprof", "compare", "--runs", code=2)
 
 
-def test_two_runs_are_compared_by_name_and_by_category(
-    logdir: Path, tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["xprof", "compare", "--run-dir", str(logdir), "--runs", "one-device,four-devices", "--json"]) == 0
-    tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+def test_two_runs_are_compared_by_name_and_by_category(logdir: Path, tpus: tuple[Path, Path], shell: Shell) -> None:
+    tables = by_name(shell.document("xprof", "compare", "--run-dir", logdir, "--runs", "one-device,four-devices"))
     assert "A = one-device, B = four-devices" in tables["totals"]["title"]
     rows = {row["category"]: row for row in tables["categories"]["rows"]}
     # By step and device: both matmuls take 20 us, one of them 12 more on one device of four.
@@ -271,11 +249,8 @@ def test_two_runs_are_compared_by_name_and_by_category(
     assert sum(row["change_seconds"] for row in rows.values()) == pytest.approx(total["change_seconds"])
 
 
-def test_without_the_models_figures_the_traces_own_count_is_shown(
-    tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["xprof", "mfu", str(tpus[1]), "--gbs", "8", "--num-chips", "4", "--json"]) == 0
-    (table,) = json.loads(capsys.readouterr().out)["tables"]
+def test_without_the_models_figures_the_traces_own_count_is_shown(tpus: tuple[Path, Path], shell: Shell) -> None:
+    (table,) = shell.document("xprof", "mfu", tpus[1], "--gbs", "8", "--num-chips", "4")["tables"]
     assert [row["from"] for row in table["rows"]] == ["the trace"]
     assert table["rows"][0]["mfu"] == pytest.approx((2 * 2**34 + 2**19) / (918e12 * 150e-6))
     assert "also needs --seq and --flops-per-token" in table["notes"][0]

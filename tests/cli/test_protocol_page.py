@@ -6,10 +6,9 @@ import shlex
 from importlib.metadata import version
 from pathlib import Path
 
+import command_line
 import pytest
 from protocol_page import COLUMNS, PAGE, PAGES, Shell, answered, commands, outputs, stand
-
-from harness.shell.main import main
 
 TEXT = PAGE.read_text(encoding="utf-8")
 # These commands are quick enough to run each time; all others run only in the slow test.
@@ -29,13 +28,12 @@ def test_every_item_is_numbered_and_has_what_its_command_printed() -> None:
 
 @pytest.mark.parametrize("command", [command for command in commands(TEXT) if command.startswith(QUICK)])
 def test_quick_commands_print_what_the_page_shows(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, shell: command_line.Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", COLUMNS)
     (shown,) = [printed for text, _, printed in outputs(TEXT) if text == command]
     first, _, filters = command.partition(" | ")
-    assert main(shlex.split(first)[1:]) == 0
-    printed = capsys.readouterr().out.rstrip().splitlines()
+    printed = shell.printed(*shlex.split(first)[1:]).rstrip().splitlines()
     assert set(filter(None, shown)) <= set(printed) if filters else shown == printed, HOW
 
 

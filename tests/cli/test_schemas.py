@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 import schemas
+from command_line import Shell
 from evidence_examples import V5E, attempt, evidence
 from loop_fixtures import PROJECT, committed_contest, ratchet
 from narrowing import present
@@ -20,7 +21,6 @@ from harness.ledger.codec import encode_attempt
 from harness.records import Policy
 from harness.shell.catalogue import EVERY
 from harness.shell.documents import documents, json_text, schema
-from harness.shell.main import main
 from harness.verbs.judge import JudgeDocument
 from harness.verbs.show import AttemptDocument
 
@@ -107,37 +107,33 @@ def test_a_verb_prints_its_own_record_only() -> None:
         json_text(DOCUMENTS["status"], AttemptDocument(attempt=rejected, row=None))
 
 
-def test_an_error_is_a_document_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--json", "-C", str(tmp_path)]) == 4
-    assert validated("error", capsys.readouterr().out)["error"]["kind"] == "no-contest"
+def test_an_error_is_a_document_too(tmp_path: Path, shell: Shell) -> None:
+    document = validated("error", shell.printed("status", "--json", "-C", tmp_path, code=4))
+    assert document["error"]["kind"] == "no-contest"
 
 
-def test_schema_prints_one_form_or_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schema", "next"]) == 0
-    assert json.loads(capsys.readouterr().out) == schema(DOCUMENTS["next"])
-    assert main(["schema"]) == 0
-    assert set(json.loads(capsys.readouterr().out)) == set(DOCUMENTS)
-    assert main(["schema", "nothing"]) == 2
+def test_schema_prints_one_form_or_all(shell: Shell) -> None:
+    assert json.loads(shell.printed("schema", "next")) == schema(DOCUMENTS["next"])
+    assert set(json.loads(shell.printed("schema"))) == set(DOCUMENTS)
+    shell.run("schema", "nothing", code=2)
 
 
-def test_dumps_simulated_fit_their_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(unpack(NEWEST, "v5e-dot-8192", tmp_path))
-    assert main(["simulate", folder, "--chip", "v5e", "--json"]) == 0
-    assert validated("simulate", capsys.readouterr().out)["total_seconds"] > 0
-    assert main(["whatif", folder, "--chip", "v5e", "--mxu", "x2", "--json"]) == 0
-    assert validated("whatif", capsys.readouterr().out)["source"] == "simulated"
+def test_dumps_simulated_fit_their_forms(tmp_path: Path, shell: Shell) -> None:
+    folder = unpack(NEWEST, "v5e-dot-8192", tmp_path)
+    assert validated("simulate", shell.printed("simulate", folder, "--chip", "v5e", "--json"))["total_seconds"] > 0
+    scaled = shell.printed("whatif", folder, "--chip", "v5e", "--mxu", "x2", "--json")
+    assert validated("whatif", scaled)["source"] == "simulated"
 
 
-def test_tables_fit_their_form(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", "matmul", "X[8192,8192]", "W[8192,8192]", "--chip", "v5e", "--json"]) == 0
-    assert validated("predict", capsys.readouterr().out)["tables"]
+def test_tables_fit_their_form(shell: Shell) -> None:
+    printed = shell.printed("predict", "matmul", "X[8192,8192]", "W[8192,8192]", "--chip", "v5e", "--json")
+    assert validated("predict", printed)["tables"]
 
 
 @pytest.mark.parametrize("words", ["results", "status", "next", "show 1", "show 6", "fsck"])
-def test_what_is_said_of_this_projects_own_ledger_fits(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_said_of_this_projects_own_ledger_fits(words: str, shell: Shell) -> None:
     verb = words.split()[0]
-    assert main([*words.split(), "-C", PROJECT, "--json"]) in (0, 1)
-    validated(verb, capsys.readouterr().out)
+    validated(verb, shell.printed(*words.split(), "-C", PROJECT, "--json", code=(0, 1)))
 
 
 @pytest.mark.slow

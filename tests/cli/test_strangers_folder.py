@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Shell
 from ledger_fixtures import four_attempts, git, new_repository
 
 import harness
 from harness.ledger import Ledger
 from harness.ledger import git as asked
 from harness.ledger.git import index
-from harness.shell.main import main
 
 pytestmark = pytest.mark.long
 
@@ -58,7 +58,7 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("worktree", [".", "..", ""])
 def test_a_contest_that_is_laid_out_as_a_git_directory_is_refused(
-    worktree: str, tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    worktree: str, tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     """Its HEAD, config and refs come with any clone, and git takes the folder that it is called in for a repository."""
     inside = new_repository(tmp_path / "made", contest="contest")
@@ -77,8 +77,7 @@ def test_a_contest_that_is_laid_out_as_a_git_directory_is_refused(
     git(tmp_path, "clone", "-q", "made", "clone")
     monkeypatch.chdir(tmp_path / "clone" / "contest")
     for verb in ("status", "results", "fsck", "next", "report", "show"):
-        assert main([verb, *(["1"] if verb == "show" else [])]) == 4
-        assert "is laid out as a git directory" in capsys.readouterr().err
+        assert "is laid out as a git directory" in shell.complaint(verb, *(["1"] if verb == "show" else []), code=4)
     assert not (tmp_path / "ran").exists()
 
 
@@ -109,9 +108,7 @@ def with_hostile_words(value: Any, name: str = "") -> Any:
     return HOSTILE if isinstance(value, str) and name in words.split() else value
 
 
-def test_no_word_of_a_record_steers_the_terminal_or_is_a_bug(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_word_of_a_record_steers_the_terminal_or_is_a_bug(tmp_path: Path, shell: Shell) -> None:
     folder = new_repository(tmp_path / "made")
     four_attempts(Ledger.open(folder))
     git(folder, "update-ref", "-d", "refs/ratchet/root/log")
@@ -120,16 +117,13 @@ def test_no_word_of_a_record_steers_the_terminal_or_is_a_bug(
         lines = (f'  "{name}": {json.dumps(document[name])}' for name in ("schema", "row", "attempt"))
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     for words in ("results", "show 2", "diagnose 2", "fsck", "report", "plot", "whatif 2", "lines 2", "diff 1 2"):
-        assert main([*words.split(), "-C", str(folder)]) in (0, 1, 4), words
-        printed = capsys.readouterr()
+        printed = shell.run(*words.split(), "-C", folder, code=(0, 1, 4))
         assert not set("\x1b\x07\x9b\u202e\u2066\udcff\ud83d\0\r") & {*printed.out, *printed.err}, words
         (printed.out + printed.err).encode()
 
 
 @pytest.mark.parametrize("name", ["kernel.py", "prepare.py", "helper.py", "experiments", "profile_data"])
-def test_a_link_that_leads_out_of_the_repository_is_refused(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_link_that_leads_out_of_the_repository_is_refused(name: str, tmp_path: Path, shell: Shell) -> None:
     """The link's target would be recorded as a kernel.py, or written to."""
     folder = new_repository(tmp_path / "made", contest="contest")
     (folder / "prepare.py").write_bytes((PROJECT / "prepare.py").read_bytes())
@@ -139,5 +133,5 @@ def test_a_link_that_leads_out_of_the_repository_is_refused(
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(target)
         for verb in ("status", "results"):
-            assert main([verb, "-C", str(folder)]) == code
-        assert ("outside the repository" in capsys.readouterr().err) is (code == 4)
+            complaint = shell.complaint(verb, "-C", folder, code=code)
+            assert ("outside the repository" in complaint) is (code == 4)

@@ -1,6 +1,5 @@
 """`validate`: the tests of a device on the CPU of this machine, and the page that is made of their report."""
 
-import json
 import subprocess
 import sys
 import tarfile
@@ -12,13 +11,13 @@ from pathlib import Path
 import pytest
 import verb_examples
 from capture_examples import empty_run, one_device_run, truncated_run
+from command_line import Shell
 from device_commands import Commands, Device, no_gain, waited
 
 from harness.errors import RatchetError
 from harness.records.validation import MeasuredKernel, Validation
 from harness.render.sections import screen
 from harness.render.validation import validation_blocks
-from harness.shell.main import main
 from harness.verbs.parts import validate as made
 
 pytestmark = pytest.mark.long
@@ -145,10 +144,9 @@ def test_no_report_is_no_page(tmp_path: Path) -> None:
         made._read(tmp_path / "steps.xml")
 
 
-def test_what_there_is_no_time_for_is_said_not_to_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_there_is_no_time_for_is_said_not_to_be_run(tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "found"
-    assert main(["validate", "--on", "cpu", "--minutes", "0.0001", "--out", str(out), "--json"]) == 1
-    document = json.loads(capsys.readouterr().out)
+    document = shell.document("validate", "--on", "cpu", "--minutes", "0.0001", "--out", out, code=1)
     assert {step["outcome"] for step in document["steps"]} == {"not run"}
     assert document["kernels"] == []
     assert "no kernel" not in (tmp_path / "found.md").read_text(encoding="utf-8")
@@ -156,16 +154,15 @@ def test_what_there_is_no_time_for_is_said_not_to_be_run(tmp_path: Path, capsys:
         assert "logs/validate.md" in archive.getnames()
 
 
-def test_without_a_tpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "--quiet"]) == 4
-    assert "JAX sees none; --on cpu tries the command itself [no-device]" in capsys.readouterr().err
+def test_without_a_tpu_it_says_so(shell: Shell) -> None:
+    complaint = shell.complaint("validate", "--quiet", code=4)
+    assert "JAX sees none; --on cpu tries the command itself [no-device]" in complaint
 
 
 @pytest.mark.slow
-def test_everything_holds_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_everything_holds_on_a_cpu(tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "found"
-    main(["validate", "--on", "cpu", "--minutes", "15", "--out", str(out), "--json"])
-    document = json.loads(capsys.readouterr().out)
+    document = shell.document("validate", "--on", "cpu", "--minutes", "15", "--out", out, code=(0, 1))
     broken = {step["name"]: step["found"] for step in document["steps"] if step["outcome"] != "held"}
     assert broken == {}
     assert {timed["name"] for timed in document["kernels"]} == {"attention", "matmul", "rmsnorm"}

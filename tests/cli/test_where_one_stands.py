@@ -6,25 +6,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import Shell
 from evidence_examples import evidence
 from loop_fixtures import PROJECT, git
 from narrowing import present
 
 from harness.loop import new_contest, scaffold
 from harness.shell.catalogue import EVERY
-from harness.shell.main import main
 from harness.shell.program_name import renamed, work_in
 
 EXAMPLE = Path(PROJECT) / "examples" / "matmul"
 
 
 @pytest.mark.parametrize("words", [["show", "99"], ["checkout", "999"], ["lines", "999"]])
-def test_errors_name_commands_with_the_folder(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-C", str(EXAMPLE), *words]) == 4
-    assert f"./ratchet.sh -C {shlex.quote(str(EXAMPLE))} results lists them" in capsys.readouterr().err
-    assert main(["-C", str(EXAMPLE), *words, "--json"] if words[0] != "lines" else ["-C", str(EXAMPLE), *words]) == 4
-    printed = capsys.readouterr()
-    assert f"./ratchet.sh -C {shlex.quote(str(EXAMPLE))} results lists them" in printed.out + printed.err
+def test_errors_name_commands_with_the_folder(words: list[str], shell: Shell) -> None:
+    for options in ([], [] if words[0] == "lines" else ["--json"]):
+        printed = "".join(shell.run("-C", EXAMPLE, *words, *options, code=4))
+        assert f"./ratchet.sh -C {shlex.quote(str(EXAMPLE))} results lists them" in printed
 
 
 def test_only_what_takes_a_contest_gets_the_folder() -> None:
@@ -47,60 +45,49 @@ def test_only_what_takes_a_contest_gets_the_folder() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_repository", [False, True], ids=["plain", "repository"])
-def test_a_folder_without_a_contest_says_so(
-    tmp_path: Path, is_repository: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_a_contest_says_so(tmp_path: Path, is_repository: bool, shell: Shell) -> None:
     if is_repository:
         git(tmp_path, "init", "-q")
     verbs = ("experiment: x", "results", "fsck", "report", "plot", "show", "checkout 1", "lines 1", "status")
     for verb in verbs:
-        assert main(["-C", str(tmp_path), *([verb] if ":" in verb else verb.split())]) == 4, verb
-        complaint = capsys.readouterr().err
+        complaint = shell.complaint("-C", tmp_path, *([verb] if ":" in verb else verb.split()), code=4)
         assert "expected a contest (prepare.py and kernel.py), got no prepare.py" in complaint
         assert " new DIR --like attention [no-contest]" in complaint
     assert not (tmp_path / "profile_data").exists()
 
 
-def test_a_folder_above_contests_names_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_above_contests_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
     for folder in ("mbg", "kernels/attn", "kernels/too/deep", ".venv/hidden"):
         (tmp_path / folder).mkdir(parents=True)
         for name in ("prepare.py", "kernel.py"):
             (tmp_path / folder / name).write_text("")
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "prepare.py").write_text("")
-    assert main(["-C", str(tmp_path), "results"]) == 4
-    assert f"; contests there: {tmp_path}/kernels/attn, {tmp_path}/mbg [no-contest]" in capsys.readouterr().err
+    complaint = shell.complaint("-C", tmp_path, "results", code=4)
+    assert f"; contests there: {tmp_path}/kernels/attn, {tmp_path}/mbg [no-contest]" in complaint
     monkeypatch.chdir(tmp_path)
-    assert main(["lines"]) == 4
-    assert "; contests here: kernels/attn, mbg [no-contest]" in capsys.readouterr().err
+    assert "; contests here: kernels/attn, mbg [no-contest]" in shell.complaint("lines", code=4)
     monkeypatch.chdir(tmp_path / "half")
-    assert main(["lines"]) == 4
-    assert "contests here" not in capsys.readouterr().err
+    assert "contests here" not in shell.complaint("lines", code=4)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("verb", ["results", "status", "next", "fsck"])
-def test_a_repository_without_a_commit_has_no_attempts(
-    tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_repository_without_a_commit_has_no_attempts(tmp_path: Path, verb: str, shell: Shell) -> None:
     git(tmp_path, "init", "-q")
     for name in ("prepare.py", "kernel.py"):
         (tmp_path / name).write_bytes(scaffold.text("matmul", name))
-    assert main([verb, "-C", str(tmp_path)]) == 0
-    assert "bad revision" not in "".join(capsys.readouterr())
+    assert "bad revision" not in "".join(shell.run(verb, "-C", tmp_path))
 
 
-def test_a_ledger_is_readable_without_its_prepare_py(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ledger_is_readable_without_its_prepare_py(tmp_path: Path, shell: Shell) -> None:
     git(tmp_path, "init", "-q")
     folder = tmp_path / "examples" / "matmul"
     folder.mkdir(parents=True)
     (folder / "attempts.jsonl").write_bytes((EXAMPLE / "attempts.jsonl").read_bytes())
     git(tmp_path, "add", ".")
     git(tmp_path, "-c", "user.name=a", "-c", "user.email=b@c", "commit", "-qm", "a ledger")
-    assert main(["-C", str(folder), "results"]) == 0
-    assert "baseline" in capsys.readouterr().out
+    assert "baseline" in shell.printed("-C", folder, "results")
 
 
 @pytest.mark.long
@@ -148,11 +135,10 @@ def test_an_expectation_may_begin_with_a_minus() -> None:
     ],
 )
 def test_mistakes_are_answered_with_what_was_meant(
-    words: list[str], answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(words) in (2, 4)
-    assert answer in capsys.readouterr().err
+    assert answer in shell.complaint(*words, code=(2, 4))
 
 
 @pytest.mark.parametrize(
@@ -166,12 +152,11 @@ def test_mistakes_are_answered_with_what_was_meant(
     ],
 )
 def test_a_python_file_in_place_of_dumps_is_answered_with_its_functions(
-    text: str, words: list[str], answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, words: list[str], answer: str, tmp_path: Path, shell: Shell
 ) -> None:
     (tmp_path / "mlp.py").write_text(text)
     path = str(tmp_path / "mlp.py")
-    assert main([word.replace("{}", path) for word in words]) == 2
-    assert answer.replace("{}", path) in capsys.readouterr().err
+    assert answer.replace("{}", path) in shell.complaint(*(word.replace("{}", path) for word in words), code=2)
 
 
 def test_new_prints_the_order_in_which_the_kernel_takes_its_arguments() -> None:

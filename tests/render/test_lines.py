@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from breakdown_examples import CYCLES, breakdown
+from command_line import Shell
 from evidence_examples import KEY, V5E, attempt, evidence, failed, simulation
 from loop_fixtures import committed_contest, ratchet
 from narrowing import present
@@ -27,7 +28,6 @@ from harness.ledger.codec import encode_attempt
 from harness.records import CycleBreakdown, Part, TimedRun, Verdict
 from harness.render.lines import listing
 from harness.render.sections import screen
-from harness.shell.main import main
 from harness.verbs.lines import with_input
 
 pytestmark = pytest.mark.long
@@ -172,22 +172,19 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_recorded_attempt_shows_its_lines(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lines", "2", "-C", str(contest)]) == 0
-    shown = capsys.readouterr().out
+def test_a_recorded_attempt_shows_its_lines(contest: Path, shell: Shell) -> None:
+    shown = shell.printed("lines", "2", "-C", contest)
     assert shown.startswith("kernel.py of attempt 2: 30.000 kcycles at 1.50 GHz, 20.000 us [simulated v5e]\n")
     assert "    3      15,000  50.0% " in shown
     assert "\x1b" not in shown
-    assert main(["lines", "2", "--json", "-C", str(contest)]) == 0
-    figures = json.loads(capsys.readouterr().out)
+    figures = shell.document("lines", "2", "-C", contest)
     assert (figures["source"], figures["chip"], figures["cycles"]) == ("simulated", "v5e", CYCLES)
     lines = figures["breakdown"]["lines"]
     assert sum(line[f"{kind}_cycles"] for line in lines for kind in ("issue", "stall", "wait")) == CYCLES
 
 
-def test_an_old_record_says_how_to_get_its_lines(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lines", "1", "--json", "-C", str(contest)]) == 4
-    printed = capsys.readouterr()
+def test_an_old_record_says_how_to_get_its_lines(contest: Path, shell: Shell) -> None:
+    printed = shell.run("lines", "1", "--json", "-C", contest, code=4)
     error = json.loads(printed.out)["error"]
     assert error["kind"] == "no-breakdown"
     assert "checkout 1" in error["message"]
@@ -211,11 +208,8 @@ def test_an_old_record_says_how_to_get_its_lines(contest: Path, capsys: pytest.C
         (("timeline", "2", "--steps", "-1"), "usage", 2),
     ],
 )
-def test_bad_requests(
-    contest: Path, words: tuple[str, ...], kind: str, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*words, "-C", str(contest)]) == code
-    assert f"[{kind}]" in capsys.readouterr().err
+def test_bad_requests(contest: Path, words: tuple[str, ...], kind: str, code: int, shell: Shell) -> None:
+    assert f"[{kind}]" in shell.complaint(*words, "-C", contest, code=code)
     assert not (contest / "profile_data").exists(), "nothing may be left of what was refused"
 
 

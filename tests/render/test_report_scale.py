@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from browsing import launched, opened
+from command_line import Shell
 from evidence_examples import KEY, evidence
 from ledger_fixtures import NAIVE, new_repository, run_attempt
 from pages import overview
@@ -101,21 +102,16 @@ def test_a_run_of_checks_is_a_row_that_opens(rescaled: Ledger, tmp_path: Path) -
         page.wait_for_selector("#attempt[open] h3")
 
 
-def test_show_says_what_an_attempt_takes_today(rescaled: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "1", "-C", str(rescaled.place.root)]) == 0
-    text = " ".join(capsys.readouterr().out.split())
+def test_show_says_what_an_attempt_takes_today(rescaled: Ledger, shell: Shell) -> None:
+    text = " ".join(shell.printed("show", "1", "-C", rescaled.place.root).split())
     assert "On today's scale: 12.00 ms [simulated v5e], key " in text
     assert "; 8.00 ms recorded then" in text
-    assert main(["show", "3", "-C", str(rescaled.place.root)]) == 0
-    assert "On today's scale: not timed on this scale; 4.00 ms recorded then" in " ".join(
-        capsys.readouterr().out.split()
-    )
-    assert main(["show", "5", "-C", str(rescaled.place.root)]) == 0
-    without = capsys.readouterr().out
+    text = " ".join(shell.printed("show", "3", "-C", rescaled.place.root).split())
+    assert "On today's scale: not timed on this scale; 4.00 ms recorded then" in text
+    without = shell.printed("show", "5", "-C", rescaled.place.root)
     assert "On today's scale" not in without
     # `judge` has the option, so it is accepted here.
-    assert main(["show", "5", "--full", "-C", str(rescaled.place.root)]) == 0
-    assert capsys.readouterr().out == without
+    assert shell.printed("show", "5", "--full", "-C", rescaled.place.root) == without
 
 
 def test_plot_draws_the_scale_and_a_key_of_then(rescaled: Ledger, tmp_path: Path) -> None:

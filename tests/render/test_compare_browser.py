@@ -8,7 +8,7 @@ from browsing import TEXTS, contrast, opened
 from ledger_fixtures import NAIVE, new_repository, run_attempt
 from narrowing import present
 from playwright.sync_api import Browser, Page, expect
-from report_examples import storied, taken_apart
+from report_examples import taken_apart
 
 from harness.advice.comparison import ComparedSide, compare
 from harness.ledger import Ledger, history
@@ -19,18 +19,6 @@ from harness.shell.main import main
 from harness.units import count
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    made = storied(tmp_path_factory.mktemp("compared") / "contest")
-    assert main(["report", "-C", str(made.place.root)]) == 0
-    return made
-
-
-@pytest.fixture(scope="module")
-def path(ledger: Ledger) -> Path:
-    return ledger.place.root / "profile_data" / "report.html"
 
 
 def as_diff_has_it(ledger: Ledger, *numbers: int) -> Comparison:
@@ -146,22 +134,21 @@ def test_it_can_be_read_on_a_narrow_screen(browser: Browser, path: Path, scheme:
 
 
 # The page's alignment next to that of Python's matcher: each line once, in order, like next to like.
-@pytest.mark.parametrize(
-    ("old", "new", "pairs"),
-    [
-        ("abc", "abc", [[0, 0], [1, 1], [2, 2]]),
-        ("abc", "axc", [[0, 0], [1, None], [None, 1], [2, 2]]),
-        ("", "ab", [[None, 0], [None, 1]]),
-        ("ab", "", [[0, None], [1, None]]),
-        ("aXbc", "abYc", [[0, 0], [1, None], [2, 1], [None, 2], [3, 3]]),
-        ("aa", "a", [[0, 0], [1, None]]),
-    ],
-)
-def test_lines_are_aligned(browser: Browser, path: Path, old: str, new: str, pairs: list[list[int | None]]) -> None:
+ALIGNED: dict[tuple[str, str], list[list[int | None]]] = {
+    ("abc", "abc"): [[0, 0], [1, 1], [2, 2]],
+    ("abc", "axc"): [[0, 0], [1, None], [None, 1], [2, 2]],
+    ("", "ab"): [[None, 0], [None, 1]],
+    ("ab", ""): [[0, None], [1, None]],
+    ("aXbc", "abYc"): [[0, 0], [1, None], [2, 1], [None, 2], [3, 3]],
+    ("aa", "a"): [[0, 0], [1, None]],
+}
+
+
+def test_lines_are_aligned(browser: Browser, path: Path) -> None:
     with opened(browser, path.as_uri()) as page:
         aligned = page.evaluate(
-            """texts => alignedLines(...texts.map((text) => (
-              { kernel: [...text].map((_, place) => place), lines: [...text].map((sign) => [["", sign]]) })))""",
-            [old, new],
+            """pairs => pairs.map((texts) => alignedLines(...texts.map((text) => (
+              { kernel: [...text].map((_, place) => place), lines: [...text].map((sign) => [["", sign]]) }))))""",
+            [list(texts) for texts in ALIGNED],
         )
-        assert aligned == pairs
+    assert dict(zip(ALIGNED, aligned, strict=True)) == ALIGNED

@@ -1,17 +1,19 @@
 """The page and the picture over several contests: the records of their ledgers, the peers, and a readable page."""
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browsing import TEXTS, contrast, opened
+from command_line import Shell
 from evidence_examples import KEY, evidence
 from ledger_fixtures import NAIVE, PREPARE, git, run_attempt
 from loop_fixtures import PROJECT as PROJECT_FOLDER
 from pages import check_policy, overview
 from playwright.sync_api import Browser
-from report_examples import HOSTILE, storied
+from report_examples import HOSTILE
 from screen_examples import timed
 
 from harness.ledger import Ledger, history, notes
@@ -26,28 +28,27 @@ PEERS = f"# from elsewhere\ncontest\tpeer\tseconds\tratio\tnote\n.\tsplash {HOST
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repository(ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A contest at the top with eight attempts, one below it whose judge was changed, and one without attempts."""
-    folder = tmp_path_factory.mktemp("contests") / "made"
-    storied(folder)
+    folder = shutil.copytree(ledger.place.root, tmp_path_factory.mktemp("contests") / "made")
     for name in ("examples/refitted", "examples/untouched"):
         (folder / name).mkdir(parents=True)
         (folder / name / "kernel.py").write_bytes(NAIVE)
         (folder / name / "prepare.py").write_bytes(PREPARE)
     git(folder, "add", "examples")
     git(folder, "commit", "-qm", "two more contests")
-    ledger = Ledger.open(folder / "examples" / "refitted")
-    common = {"contest": ledger.place.name, "key": KEY}
-    run_attempt(ledger, hypothesis="baseline", evidence=evidence(8e-3), **common)
+    refitted = Ledger.open(folder / "examples" / "refitted")
+    common = {"contest": refitted.place.name, "key": KEY}
+    run_attempt(refitted, hypothesis="baseline", evidence=evidence(8e-3), **common)
     (folder / "examples/refitted/kernel.py").write_bytes(NAIVE.replace(b"128", b"512"))
     won = Verdict(outcome="accept", reasons=("less",), time_ratio=0.25, time_ratio_low=0.24, time_ratio_high=0.26)
     first = Champion(attempt=1, commit="", score=None, seconds=8e-3)
-    run_attempt(ledger, hypothesis="larger", evidence=evidence(2e-3), verdict=won, champion=first, **common)
+    run_attempt(refitted, hypothesis="larger", evidence=evidence(2e-3), verdict=won, champion=first, **common)
     again = {**common, "key": replace(KEY, judge="refitted"), "kind": "rebaseline"}
     second = Champion(attempt=2, commit="", score=None, seconds=None)
-    run_attempt(ledger, hypothesis="again", evidence=evidence(3e-3), champion=second, **again)
-    first_row = history.rows(ledger.place)[0][0]
-    notes.keep(ledger.place, [timed(first_row, replace(KEY, judge="refitted"), 12e-3, after=3)])
+    run_attempt(refitted, hypothesis="again", evidence=evidence(3e-3), champion=second, **again)
+    first_row = history.rows(refitted.place)[0][0]
+    notes.keep(refitted.place, [timed(first_row, replace(KEY, judge="refitted"), 12e-3, after=3)])
     (folder / "peers.tsv").write_text(PEERS)
     return folder
 
@@ -146,14 +147,13 @@ def test_every_text_has_enough_contrast_and_nothing_runs_off(
         assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
 
 
-def test_the_picture_has_every_contest(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plot", "--all", "-C", str(repository), "--out", str(tmp_path)]) == 0
-    assert "2 contests" in capsys.readouterr().out
+def test_the_picture_has_every_contest(repository: Path, tmp_path: Path, shell: Shell) -> None:
+    assert "2 contests" in shell.printed("plot", "--all", "-C", repository, "--out", tmp_path)
     (picture,) = tmp_path.iterdir()
     assert picture.name == "gallery.png"
     first = picture.read_bytes()
     assert first[:8] == b"\x89PNG\r\n\x1a\n"
-    assert main(["plot", "--all", "-C", str(repository), "--out", str(tmp_path), "--dark"]) == 0
+    shell.run("plot", "--all", "-C", repository, "--out", tmp_path, "--dark")
     assert picture.read_bytes() != first
 
 
@@ -175,12 +175,7 @@ def test_a_folder_below_shows_its_own_contests_alone(repository: Path, tmp_path:
     ],
 )
 def test_what_does_not_fit_is_said(
-    repository: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    complaint: str,
+    repository: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell, words: list[str], complaint: str
 ) -> None:
     monkeypatch.chdir(repository)
-    assert main(words) in (2, 4)
-    assert complaint in capsys.readouterr().err
+    assert complaint in shell.complaint(*words, code=(2, 4))

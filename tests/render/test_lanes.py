@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from breakdown_examples import timeline
 from browsing import launched, opened
 from pages import details
 from PIL import Image
-from report_examples import HOSTILE, storied
+from report_examples import HOSTILE
 
+from harness.ledger import Ledger
 from harness.render.traces.lanes import lanes_of
 from harness.shell.main import main
 from harness.workbench.traces.perfetto import trace_json
@@ -71,13 +73,13 @@ def test_what_is_no_trace_has_no_lanes(name: str) -> None:
     assert lanes_of(NO_TRACES[name]()) == ()
 
 
-def test_the_page_shows_the_timeline_where_it_was_kept_and_else_how_to_make_it(tmp_path: Path) -> None:
-    ledger = storied(tmp_path / "contest")
-    trace = ledger.place.root / "profile_data" / "0003-simulated-v5e.trace.json.gz"
+def test_the_page_shows_the_timeline_where_it_was_kept_and_else_how_to_make_it(ledger: Ledger, tmp_path: Path) -> None:
+    contest = shutil.copytree(ledger.place.root, tmp_path / "contest")
+    trace = contest / "profile_data" / "0003-simulated-v5e.trace.json.gz"
     trace.parent.mkdir(exist_ok=True)
     trace.write_bytes(spans_of(3, length=0.5, gap=0.5))
-    assert main(["report", "-C", str(ledger.place.root)]) == 0
-    page = ledger.place.root / "profile_data" / "report.html"
+    assert main(["report", "-C", str(contest)]) == 0
+    page = contest / "profile_data" / "report.html"
     by_attempt = details(page.read_text(encoding="utf-8"))
     assert [name for name, _, _ in by_attempt["3"]["lanes"]] == [HOSTILE]
     assert by_attempt["2"]["lanes"] == []

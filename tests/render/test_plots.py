@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Shell
 from ledger_fixtures import new_repository
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
-from report_examples import storied
 
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
@@ -26,11 +26,6 @@ from harness.verbs.parts import stories
 pytestmark = pytest.mark.long
 
 STYLE = Path(plots.__file__).parent / "page" / "assets" / "page.css"
-
-
-@pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    return storied(tmp_path_factory.mktemp("plots") / "contest")
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +134,9 @@ def test_dark_figures_have_a_dark_background(both: tuple[Group, ...]) -> None:
 # --- the verb ------------------------------------------------------------------------------------
 
 
-def test_plot_writes_the_champions_group(ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plot", "-C", str(ledger.place.root), "--out", str(tmp_path)]) == 0
+def test_plot_writes_the_champions_group(ledger: Ledger, tmp_path: Path, shell: Shell) -> None:
+    assert shell.printed("plot", "-C", ledger.place.root, "--out", tmp_path).count("wrote ") == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["progress.png", "roofline.png", "time.png"]
-    assert capsys.readouterr().out.count("wrote ") == 3
 
 
 def test_plot_takes_another_key(ledger: Ledger, both: tuple[Group, ...], tmp_path: Path) -> None:

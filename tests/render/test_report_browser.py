@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from browsing import TEXTS, Watched, contrast, luminance, opened
 from playwright.sync_api import Browser, Page, expect
-from report_examples import HOSTILE, storied, tuned_rows
+from report_examples import HOSTILE, tuned_rows
 
 from harness.ledger import Ledger
 from harness.ledger.table import scaled
@@ -19,13 +19,6 @@ from harness.shell.main import main
 from harness.verbs.parts import stories
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    ledger = storied(tmp_path_factory.mktemp("browser") / "contest")
-    assert main(["report", "-C", str(ledger.place.root)]) == 0
-    return ledger.place.root / "profile_data" / "report.html"
 
 
 @pytest.fixture(scope="module")
@@ -338,8 +331,7 @@ def test_the_verdict_is_not_said_by_colour_alone(shown: Page) -> None:
     assert badges[2:5] == ["◇ rejected", "✕ failed", "○ inconclusive"]
 
 
-def test_a_long_ledger_begins_with_its_newest_attempts(browser: Browser, path: Path, tmp_path: Path) -> None:
-    ledger = Ledger.open(path.parent.parent)
+def test_a_long_ledger_begins_with_its_newest_attempts(browser: Browser, ledger: Ledger, tmp_path: Path) -> None:
     entries, _ = stories.entries_of(ledger, scaled(ledger), tmp_path, tmp_path)
     many = tuple(
         replace(entries[number % 3], id=str(number), row=replace(entries[number % 3].row, number=number))

@@ -9,7 +9,7 @@ from evidence_examples import KEY, V5E, attempt, evidence
 from ledger_fixtures import four_attempts, git, new_repository, plain_clone, run_attempt
 from ledger_fixtures import row as row_of
 from pages import check_markup, check_policy, details, overview
-from report_examples import HOSTILE, HOSTILE_KERNEL, SEARCH, storied
+from report_examples import HOSTILE, HOSTILE_KERNEL, SEARCH
 from rule_examples import rowwise
 
 from harness.advice import report as reporting
@@ -28,11 +28,6 @@ from harness.shell.main import main
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    return storied(tmp_path_factory.mktemp("ledger") / "contest")
-
-
 def with_four(folder: Path, **options: Any) -> tuple[Path, Ledger]:
     """A contest with four attempts, and its ledger."""
     contest = new_repository(folder, **options)
@@ -48,8 +43,8 @@ def page_of(contest: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def page(ledger: Ledger) -> str:
-    return page_of(ledger.place.root)
+def page(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def text_of(detail: dict[str, Any], part: str) -> str:

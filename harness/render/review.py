@@ -136,7 +136,10 @@ def _checks(judgement: Judgement) -> str:
 
 
 def revoked_blocks(reasons: Sequence[str], attempt: Attempt | None, show: str) -> Iterator[Block]:
-    """The result of a revoke: the outcome, then a line for each judged attempt; `show` is the command for details."""
+    """The result of a revoke: the outcome, the other reasons of the verdict, one a line, and whether it was recorded.
+
+    `show` is the command that shows the record.
+    """
     came = "the title stays; nothing was recorded"
     if attempt is not None:
         came = f"recorded as attempt {attempt.number}: {show}"

@@ -31,8 +31,8 @@ class Fsck(Verb):
         parser.flag("--replay", "judge the champion again, and report what differs")
         parser.option(
             "--signed-by SIGNERS",
-            "also report records that SIGNERS did not sign: a file of allowed signers (SSH), or an OpenPGP key's "
-            "fingerprint",
+            "also report log commits and accepts without a good signature by SIGNERS, and records outside them; "
+            "SIGNERS is a file of allowed signers (SSH) or the fingerprint of an OpenPGP key",
         )
         parser.json("the findings as JSON")
         parser.quiet()

@@ -1,7 +1,7 @@
-"""A candidate: one text with kernel.py, followed by the helper modules in its folder that it imports.
+"""A candidate: kernel.py and the helper modules that it imports from its folder, joined into one text.
 
-A kernel.py without helpers is its own text. A helper follows under a line with its name, so that one hash, one diff
-and one blob stand for all files of a candidate.
+Without helpers, the text is kernel.py itself. Each helper is appended under a line with its name, so that one hash, one
+diff and one blob stand for all files of a candidate.
 """
 
 import ast
@@ -21,7 +21,7 @@ _JUDGES = frozenset(("kernel", "prepare"))
 _INSTALLED = frozenset((*sys.stdlib_module_names, "harness", "jax", "jaxlib", "ml_dtypes", "numpy"))
 _MARK = "\n# ---- beside kernel.py: {} ----\n"
 _MARKED = re.compile(rb"\n# ---- beside kernel\.py: ([A-Za-z_]\w*\.py) ----\n")
-# Constants that are words for people, and the ending of names of environment variables.
+# Constants that hold words for people, and the ending of names of constants that hold environment variables' names.
 _WORDS = ("KERNEL_NAME", "PROBLEM_DESCRIPTION")
 _VARIABLE = "_ENV"
 
@@ -89,7 +89,7 @@ class Candidate:
 
     @property
     def lines(self) -> dict[str, list[str]]:
-        """The lines of its files, by the file's name."""
+        """The lines of each file, by the file's name."""
         return {name: data.decode("utf-8", "replace").splitlines() for name, data in self.files.items()}
 
     @property
@@ -104,7 +104,7 @@ class Candidate:
 
     @property
     def tunable(self) -> Settings:
-        """The constants, except words for people and names of environment variables."""
+        """The constants, except those that hold words for people or names of environment variables."""
         return tuple(
             (name, value)
             for name, value in self.constants
@@ -149,7 +149,10 @@ def _imported(source: bytes) -> set[str]:
 
 
 def constants(source: bytes) -> Settings:
-    """The constants with their values: names assigned once, to a plain value (`is_plain`); empty if not Python."""
+    """The constants with their values; empty if `source` is not Python.
+
+    A constant is a name that is assigned exactly once at the top level, to a plain value (`is_plain`).
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -159,7 +162,7 @@ def constants(source: bytes) -> Settings:
 
 
 def names(source: bytes) -> frozenset[str]:
-    """The names that are assigned at the top level; empty if `source` is not Python."""
+    """The names that `name = ...` assigns at the top level; empty if `source` is not Python."""
     try:
         return frozenset(_assigned(ast.parse(source)))
     except (SyntaxError, ValueError):
@@ -205,7 +208,7 @@ def refuse_text(source: bytes, name: str, value: str) -> None:
 
 
 def expression(text: str) -> ast.expr:
-    """The syntax tree of a value as `constants` gives it."""
+    """The syntax tree of an expression, such as a value that `constants` returns."""
     return ast.parse(text, mode="eval").body
 
 
@@ -235,7 +238,7 @@ def _is_number(value: ast.expr) -> bool:
 
 
 def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
-    """The values assigned to each name at the top level."""
+    """The values that `name = ...` assigns at the top level, by name."""
     values: dict[str, list[ast.expr]] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

@@ -40,9 +40,9 @@ NEVER_STUBS = frozenset((
 class Contest:
     """A folder with a prepare.py and a kernel.py: its problem or suite, and the chip that the kernel is judged for.
 
-    `stubs` are modules that packages import although the kernel does not need them; each is replaced by a stand-in,
-    even if it is installed. `assumption` applies to simulated branches on a condition that was read from a vector: they
-    are always taken, or never.
+    `stubs` are modules that the kernel does not need, but that packages import; each is replaced by a stand-in, even if
+    it is installed. `assumption` says whether the simulation always or never takes a branch whose condition was read
+    from a vector.
     """
 
     directory: Path
@@ -76,7 +76,7 @@ class Contest:
         return any(isinstance(member.problem, confined.Confined) for member in self.members)
 
     def member(self, name: str | None) -> Member:
-        """The member called `name` (None: the single problem). Raises UsageError as `require_member`."""
+        """The member called `name` (None: the single problem). Raises UsageError as `require_member` does."""
         names = [member.name for member in self.members] if isinstance(self.problem, Suite) else []
         require_member(names, name)
         return self.members[names.index(name) if name in names else 0]
@@ -100,10 +100,10 @@ class Contest:
             self._require_strong()
 
     def _require_strong(self) -> None:
-        """Raises as `controls.require_strong` does, unless this judge has already passed this problem.
+        """Raises as `controls.require_strong` does, unless this problem has already passed with this judge.
 
-        The check takes a second and always has the same result, so an empty file in the user's cache notes that it
-        passed.
+        The check takes a second and always has the same result, so an empty file in the user's cache records that the
+        problem passed.
         """
         of_what = [self.key("simulated").judge, repr(self.problem), np.__version__, platform.python_version()]
         folder = files.cache_directory()
@@ -116,24 +116,24 @@ class Contest:
             files.write_atomically(note, b"")
 
     def judge_files(self) -> tuple[Path, ...]:
-        """Every file that a verdict can depend on: prepare.py, then those of the harness."""
+        """Every file that a verdict can depend on: prepare.py, then the judge's files in the harness."""
         return (self.directory / "prepare.py", *keys.judge_files())
 
     def key(self, source: Source) -> Key:
         """The Key of new evidence from `source`: the timing key and the checks key in one record."""
         tables: dict[str, Any] = {member.name: {} for member in self.members}
         for member in self.members:
-            # The evaluation reports a problem that states its tables wrongly.
+            # If a problem states its tables wrongly, the evaluation reports it.
             with suppress(RatchetError):
                 tables[member.name] = timing_inputs(member.problem)
-        # Assumptions about branches belong to the timed calls, as tables do.
+        # An assumption about branches changes the simulated times, as tables do, so the key covers both.
         tables |= {_ASSUME: self.assumption} if self.assumption is not None else {}
         path, statement = self.directory / "prepare.py", self.problem.statement()
         return keys.key(path, statement, tables, self.chip.name, source, is_confined=self.is_confined)
 
 
 def require_member(names: Sequence[str], name: str | None) -> None:
-    """Raises UsageError `which-member` unless `name` is one of the members `names`, or None if there are none."""
+    """Raises UsageError `which-member` unless `name` is in `names`, or `names` is empty and `name` is None."""
     if not names and name is not None:
         raise UsageError("which-member", f"expected no --member, got {name!r}: the contest is one problem")
     if names and name not in names:
@@ -162,7 +162,7 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     Raises RatchetError
     - `no-contest` if prepare.py or kernel.py is missing;
     - `outside` if a link leads out of the repository;
-    - `bad-prepare` if prepare.py does not load, or lacks CHIP or problem();
+    - `bad-prepare` if prepare.py does not load, lacks CHIP or problem(), or has an invalid STUBS or ASSUME;
     - `unconfined-prepare` if prepare.py is code that cannot be confined here.
 
     Raises UsageError `unknown-chip`, and `unknown-slice` if the mesh is no slice of this chip that can be simulated.

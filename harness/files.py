@@ -50,19 +50,19 @@ def written_atomically(path: Path, mode: int | None = None) -> Iterator[BinaryIO
 
 
 def remove(path: Path) -> None:
-    """Removes `path` for good, if it is there. Raises RatchetError `read-only` or `io`."""
+    """Removes `path` durably, if it exists. Raises RatchetError `read-only` or `io`."""
     with refusals_in_words(f"removing {path}"):
         path.unlink(missing_ok=True)
         sync_directory(path.parent)
 
 
 def temporary_of(path: Path) -> Path:
-    """The temporary file of `write_atomically(path, ...)`; a killed process may leave it there."""
+    """The temporary file of `write_atomically(path, ...)`; a killed process may leave it behind."""
     return path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
 
 
 def make_directory(directory: Path) -> None:
-    """Makes `directory` and those above it that are missing, durably. Raises OSError."""
+    """Makes `directory` and its missing parents, durably. Raises OSError."""
     missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
     if missing:
         directory.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,10 @@ def refusals_in_words(doing: str) -> Iterator[None]:
 
 
 def cache_directory() -> Path | None:
-    """The ratchet's folder among the user's caches, which may not be there yet; None for a user without a home."""
+    """The ratchet's folder in the user's cache folder, which may not exist yet; None if no absolute path is known.
+
+    The user's cache folder is XDG_CACHE_HOME, or .cache in HOME.
+    """
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", ""), ".cache")
     return Path(folder) / "kernel-ratchet" if os.path.isabs(folder) else None
 

@@ -1,4 +1,4 @@
-"""The chips by name and by JAX's device kind, and slices of them; their facts are in harness/chips."""
+"""The chips by name and by JAX's device kind, and slices of chips; the facts of each chip are in harness/chips."""
 
 from dataclasses import replace
 from math import prod
@@ -8,7 +8,7 @@ from harness.chips.row import Chip as Chip
 from harness.chips.row import Links
 from harness.errors import UsageError
 
-# The chips that kernels are judged for; a row that has only figures is for predictions.
+# The chips that kernels are judged for; a row of harness/chips that has only figures serves predictions.
 CHIPS = tuple(
     listed_chip for listed_chip in (chips.row(name).chip for name in chips.names()) if isinstance(listed_chip, Chip)
 )
@@ -56,7 +56,7 @@ def slice_shape(count: int, links: Links) -> tuple[int, ...]:
 
 
 def with_mesh(chip: Chip, mesh: tuple[tuple[str, int], ...]) -> Chip:
-    """The same chip as a member of a slice with these axes. Raises UsageError `unknown-slice`."""
+    """The chip as part of a slice with these axes; unchanged if `mesh` is empty. Raises UsageError `unknown-slice`."""
     if not mesh:
         return chip
     if chip.cores > 1:
@@ -67,7 +67,7 @@ def with_mesh(chip: Chip, mesh: tuple[tuple[str, int], ...]) -> Chip:
 
 
 def slice_topology(chip: Chip, count: int) -> str:
-    """The name that the TPU compiler has for a slice of `count` chips, such as `v5e:2x4`.
+    """The TPU compiler's name for a slice of `count` chips, such as `v5e:2x4`.
 
     Raises UsageError `unknown-slice`.
     """

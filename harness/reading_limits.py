@@ -1,4 +1,4 @@
-"""The limits on files that others wrote, the variables that raise them, and reports to a watching process."""
+"""The limits on files that others wrote, the variables that raise these limits, and reports to a watching process."""
 
 import ctypes
 import errno
@@ -19,14 +19,14 @@ from harness.errors import Limit, RatchetError
 _MIB = 1 << 20
 
 
-# Captures and modules of some hundred MB are ordinary. A record has some 60 KB. A ledger of thousands of attempts is
-# read at once.
+# Captures and modules of several hundred MB are ordinary. A record has about 60 KB. A ledger of thousands of attempts
+# is read at once.
 FILE = Limit(counts="bytes in a file", most=1024 * _MIB, variable="RATCHET_MAX_FILE_BYTES")
 UNPACKED = Limit(counts="bytes unpacked", most=256 * _MIB, variable="RATCHET_MAX_UNPACKED_BYTES")
 RECORD = Limit(counts="bytes in a record or a kernel.py", most=16 * _MIB, variable="RATCHET_MAX_RECORD_BYTES")
 LEDGER = Limit(counts="bytes from git at once", most=512 * _MIB, variable="RATCHET_MAX_LEDGER_BYTES")
 ANSWER = Limit(counts="bytes in an answer", most=64 * _MIB, variable="RATCHET_MAX_ANSWER_BYTES")
-# The limit of `table`, which takes minutes for each shape.
+# The limit of the verb `table`, which takes minutes for each shape.
 SHAPES = Limit(counts="shapes in a file", most=10_000, variable="RATCHET_MAX_SHAPES")
 # The most programs from which the best may be chosen. Nobody has compiled so many, and from 10^13 on a double cannot
 # distinguish the chance that is left to each program from 0.
@@ -101,7 +101,7 @@ def unpacked(data: bytes, name: str) -> bytes:
 
 
 def note(size: int) -> None:
-    """Tells the watching process that this one works on `size` more bytes of a stranger's file."""
+    """Tells the watching process that this process works on `size` more bytes of a file that others wrote."""
     if _watcher is not None:
         with suppress(OSError):
             os.write(_watcher, struct.pack("<q", size))

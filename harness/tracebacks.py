@@ -1,4 +1,4 @@
-"""The place in a prepare.py at which its code raised."""
+"""The line of a prepare.py at which its code raised an error."""
 
 import traceback
 from pathlib import Path
@@ -8,7 +8,7 @@ PREPARE = "contest_prepare_"
 
 
 def place_in_prepare(error: BaseException) -> str:
-    """File and line of prepare.py where `error` was raised, such as `prepare.py line 34: `; "" if it was elsewhere."""
+    """File and line of the last call in prepare.py before `error`, such as `prepare.py line 34: `; "" if none."""
     frames = [
         (frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)

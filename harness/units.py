@@ -19,14 +19,14 @@ def seconds(value: float, digits: int = 3) -> str:
 
 
 def column(times: Sequence[float | None]) -> list[str]:
-    """Times for one column, all in the unit of the longest: `0.900 ms` above `2.000 ms`, `-` for None."""
+    """Times for one column, all in the unit of the longest: `0.900 ms` and `2.000 ms`; `-` for None."""
     longest = max((value for value in times if value is not None), default=0.0)
     scale, unit = next(((scale, unit) for scale, unit in _TIME if longest >= scale), _TIME[-1])
     return ["-" if value is None else f"{value / scale:.3f} {unit}" for value in times]
 
 
 def milliseconds(value: float, space: str = "") -> str:
-    """A time as in the RESULT line: `0.00216` -> `2.16ms`; times below 0.1 ms have four decimals."""
+    """A time as in the RESULT line: `0.00216` -> `2.16ms`; times below 0.1 ms, except 0, have four decimals."""
     return f"{value * 1e3:.{2 if abs(value) >= 1e-4 or value == 0 else 4}f}{space}ms"
 
 
@@ -44,7 +44,7 @@ def percent(fraction: float, digits: int = 1) -> str:
 
 
 def kibibytes(value: float) -> str:
-    """Memory sizes on the chip, in powers of 1024: `524288` -> `512.0 KiB`."""
+    """The size of a memory on the chip, in KiB or MiB: `524288` -> `512.0 KiB`."""
     return f"{value / 1024:.1f} KiB" if value < 1 << 20 else f"{value / (1 << 20):.2f} MiB"
 
 
@@ -54,7 +54,7 @@ def count(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """Large counts in four or five characters: `1048576` -> `1.05M`."""
+    """A count in at most five characters, from 10,000 on with a suffix: `1048576` -> `1.05M`."""
     for least, scale, suffix in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= least:
             return f"{value / scale:.3g}{suffix}"

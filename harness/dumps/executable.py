@@ -1,8 +1,8 @@
 """Reads constants of a compiled program from PJRT's serialized executable, because the compiler's text lacks them.
 
 These constants are the tables of neighbours that XLA's collectives read and, on 32 chips and more, the tables of
-routes. `Compiled.runtime_executable().serialize()` returns the executable's bytes. They must be next to the dumps, in a
-file whose name ends in `.executable`.
+routes. `Compiled.runtime_executable().serialize()` returns the executable's bytes. The bytes must be next to the dumps,
+in a file whose name ends in `.executable`.
 """
 
 import re

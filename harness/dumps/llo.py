@@ -170,7 +170,7 @@ class ModuleDump:
         return tuple(name for op in self.top.ops if (name := called_name(op)))
 
 
-# The region of the last bundle, if it is marked as a jump target, but its comment names no region.
+# The region of the last bundle if the bundle is marked as a jump target but its comment names no region.
 EXIT_REGION = -1
 # The opcode for text between separators that does not look like an operation.
 UNREADABLE = "(unreadable)"

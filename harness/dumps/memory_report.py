@@ -232,7 +232,7 @@ def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
 def _buffers(profile: Any) -> Iterator[Held]:
     text = profile.string_table
     kinds = [text[entry.type] for entry in profile.sample_type]
-    # If the profile is of another program and measures something else, `index` raises ValueError.
+    # If another program wrote the profile, and the profile has no sizes, `index` raises ValueError.
     size, count = kinds.index("space"), 0
     functions = {entry.id: entry for entry in profile.function}
     locations = {entry.id: entry for entry in profile.location}

@@ -92,7 +92,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plane:
-    """One device or the host. `described` has all its event metadata, including those that no event refers to."""
+    """One device or the host. `described` has all its event metadata, including metadata that no event refers to."""
 
     name: str
     stats: Mapping[str, Value]

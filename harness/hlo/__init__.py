@@ -1,1 +1,1 @@
-"""One model of a compiled module: reads its text into records, and lets XLA evaluate the integers in it."""
+"""The records of a compiled module: reads them from HLO text, and lets XLA evaluate the module's integers."""

@@ -277,7 +277,7 @@ _FIELDS: dict[str, tuple[str, Callable[[Tokens], object]]] = {
     "sharding": ("sharding", read_sharding),
     "operand_precision": ("precision", lambda tokens: tuple(tokens.group().strip("{}").split(","))),
 }
-# Parts of a larger field, and attributes that are known but not needed.
+# Attributes that are parts of a larger field, and attributes that are known but not needed.
 _PARTS: dict[str, Callable[[Tokens], object]] = {
     **dict.fromkeys((*_DOT, "batch_group_count", "feature_group_count"), _integers),
     **dict.fromkeys(("dynamic_slice_sizes", "slice_sizes"), _integers),

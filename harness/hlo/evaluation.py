@@ -54,10 +54,10 @@ abs broadcast clamp concatenate copy dynamic-slice dynamic-update-slice floor ga
 reshape reverse select sign slice transpose
 """
 _UNITS = {-1.0, 0.0, 1.0}
-# Operations for which the order of the numbers does not matter; those of floats are limited by _SUMS.
+# Operations for which the order of the numbers does not matter; float sums must also be exact (see _SUMS).
 _IN_ANY_ORDER = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-# Machines may use a reduction's initial number several times. For these operations, only this initial number then has
-# no effect on the result.
+# Machines may use a reduction's initial number several times. For each of these operations, this is the only initial
+# number that has no effect on the result.
 _IDENTITY = {"add": 0.0, "xor": 0.0, "multiply": 1.0}
 _STABLE = "is_stable=true"
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -554,8 +554,8 @@ def _run(text: str) -> Values:
         proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         devices = _jax.DeviceList(tuple(client.local_devices()[:1]))
         options = xla_client.CompileOptions()
-        # The whole module is constant, so constant folding would evaluate all of it. That is XLA's slowest way. XLA's
-        # algebraic simplifier for CPUs rewrites float arithmetic by other rules than XLA's for a TPU.
+        # The whole module is constant, so constant folding would evaluate all of it, which is XLA's slowest way to do
+        # so. XLA's algebraic simplifier for CPUs rewrites float arithmetic by other rules than the one for TPUs.
         options.executable_build_options.debug_options.xla_disable_hlo_passes = "constant_folding,algsimp"
         program = client.compile_and_load(_jax.mlir.hlo_to_stablehlo(proto), devices, options)
         result = program.execute_sharded([]).disassemble_into_single_device_arrays()

@@ -91,7 +91,7 @@ class Tokens:
         return match
 
     def sees(self, *texts: str) -> bool:
-        """True if the next token is one of these."""
+        """True if the next token is one of `texts`, and not a string."""
         return self.peek().text in texts and self.peek().kind != "string"
 
     def begins_line(self) -> bool:
@@ -110,7 +110,7 @@ class Tokens:
         return False
 
     def items(self, closing: str) -> Iterator[int]:
-        """Yields the number of each item of a list. The caller takes the items; this takes the commas and `closing`."""
+        """Yields the number of each item of a list, and takes commas and `closing`. The caller takes the items."""
         number = 0
         while not self.skip(closing):
             if number:

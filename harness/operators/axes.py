@@ -21,8 +21,8 @@ Own = TypeVar("Own", bound="Operator")
 class Axis:
     """The rule for the value of a field in smaller shapes.
 
-    - A length becomes `shortest`, 2 x `shortest`, 4 x `shortest` and so on, below its full value. In the second shape
-      it is 1.5 times as long if `is_uneven`.
+    - A length becomes `shortest`, 2 x `shortest`, 4 x `shortest` and so on, or keeps its full value. In the second
+      shape it is 1.5 times as long if `is_uneven`.
     - A length `along` another field gets that field's length, but at most its own full value.
     - A count of equal things, such as heads, becomes at most `few`, and at most `fewer` in the second shape.
     - A `multiple` of another field stays the same multiple of that field.
@@ -42,11 +42,11 @@ def axis(**stated: Any) -> Mapping[str, Axis]:
 
 
 class Operator(ABC):
-    """The methods of a problem that follow from its fields. Subclasses are frozen dataclasses whose ints are sizes."""
+    """The methods of a problem that follow from its fields. Subclasses are frozen dataclasses; int fields are sizes."""
 
     __slots__ = ()
     operation: ClassVar[str]
-    # The most that one check may cost, in units of `row_cost`.
+    # The most that one check may cost, in the unit of `row_cost`.
     checked: ClassVar[int]
 
     def __post_init__(self) -> None:

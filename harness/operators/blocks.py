@@ -16,9 +16,9 @@ Kind = TypeVar("Kind")
 # powers of two that kernels choose.
 BLOCK = 128
 # The shortest block that is changed. A change to fewer positions might move no output: one in 80 numbers of eight bits
-# is zero, and only three of eight rows of attention's composite weigh all keys equally.
+# is zero, and only three of eight rows of attention's composite inputs weigh all keys equally.
 _LEAST = 8
-# The least share of empty lines at which there are two runs of them.
+# The smallest `share` with which `empty_lines` makes two runs.
 _TWO_RUNS = 0.05
 # The shortest length of reduced shapes: two of the smallest blocks.
 SHORTEST = 2 * BLOCK
@@ -28,8 +28,8 @@ def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
     """The first and last row of every group of `length` rows, and more rows, spread evenly over the group.
 
     The group is cut into equal spans. Each gives a random row, and the first and last row of the block of 128 that
-    contains that row. There are as many spans as blocks, or fewer, so that a group has about `budget` rows. If `length`
-    is at most `budget`, all rows are taken.
+    contains that row. There are as many spans as blocks, or fewer if a group would otherwise give more than about
+    `budget` rows. If `length` is at most `budget`, all rows are taken.
     """
     if length <= budget:
         return np.arange(groups * length)
@@ -122,7 +122,7 @@ def shifted_blocks(length: int, most: int, size: int, random: np.random.Generato
     """`blocks`, shifted by a random number of positions: the first block may be shorter, and one more may be needed.
 
     No block is shorter than 8 positions (or than `size` or `length` if that is less). Values at fewer positions may by
-    chance be zero or have no weight; a change to them then moves no output. A shorter remainder belongs to the
+    chance be zero or have no weight; a change to them then moves no output. A shorter remainder is added to the
     block before it.
     """
     size *= -(-length // (size * max(1, most - 1)))
@@ -134,10 +134,10 @@ def shifted_blocks(length: int, most: int, size: int, random: np.random.Generato
 def drawn_border(length: int, random: np.random.Generator, within: range | None = None) -> int:
     """A random position from 1 to `length` - 1 at which no block of 64, 128 or a multiple of these ends.
 
-    At least a quarter of its block of 64, and of its block of 128, lies on either side of the position. If rows wrongly
-    depend on other rows of their block, that is enough for an error above rounding. On an axis shorter than 128 the
-    blocks are the largest power of two that fits and half of that. `within` limits the position, if it contains such
-    positions.
+    At least a quarter of its block of 64, and of its block of 128, lies on either side of the position. A quarter is
+    enough for an error above rounding if rows wrongly depend on other rows of their block. On an axis shorter than 128,
+    the block sizes are the largest power of two that fits, and half of it. `within` limits the position, if it contains
+    such positions.
     """
     block = _largest_block(length)
     at = np.arange(1, length)
@@ -150,8 +150,8 @@ def drawn_border(length: int, random: np.random.Generator, within: range | None 
 def drawn_block(length: int, random: np.random.Generator) -> range:
     """A range of about 128 positions, or about a third of a short length, that begins or ends at a `drawn_border`.
 
-    The other end is an end of the axis, or at least an eighth of a block away from borders of blocks of 128. So this
-    also exposes a kernel whose rows wrongly depend only on rows before them, or only on rows after them.
+    The other end is an end of the axis, or at least an eighth of a block away from borders of blocks of 128. So the
+    range also exposes a kernel whose rows wrongly depend only on rows before them, or only on rows after them.
     """
     if length < 2:
         return range(length)

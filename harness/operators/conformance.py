@@ -25,7 +25,7 @@ from harness.operators.tolerance import RMS_FACTOR, Errors, errors
 from harness.records import Array, Statement
 from harness.tracebacks import place_in_prepare
 
-# The exceptions that mistakes in the code raise; a signal (Ctrl-C) or a lack of memory is not one.
+# The exceptions that mistakes in the code raise; a signal (Ctrl-C) and a lack of memory are not mistakes.
 MISTAKES = (
     SyntaxError,
     ImportError,
@@ -41,16 +41,16 @@ MISTAKES = (
     SystemExit,
 )
 _SEEDS = (11, 12)
-# The seeds of further draws of a family whose first draw shows nothing.
+# The seeds of further draws of a family for which zeros pass with the first draw.
 _OTHER_SEEDS = (12, 13, 14)
-# Outputs that are smaller than usual by this factor count as zeros; the rest is the rounding error of float64.
+# Outputs that are smaller than usual by this factor count as zeros: they are rounding errors of float64.
 _ZERO = 1e-9
 # The most rows that are checked; more rows show nothing new.
 _MOST_ROWS = 512
-# Reduced shapes must come in the order of their work. A shape may have less work than the one before it, but at least
-# this share of it.
+# Reduced shapes must come roughly in the order of their work: each has at least this fraction of the work of the shape
+# before it.
 _ABOUT = 0.8
-# The most bytes of an output's element: float64 holds all numbers of that size exactly.
+# The most bytes per element of an output: float64 holds all numbers of that size exactly.
 _MOST_BYTES = 4
 # More shapes than any kernel needs.
 _MOST_SHAPES = 2000
@@ -437,7 +437,7 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
 def _zeros_pass(small: Problem, family: str, output: Array, rows: NDArray[np.int64]) -> bool:
     """True if zeros pass as `output` in other draws too (a single draw may be zeros).
 
-    False for an exact output, and if zeros are the right answer in all these draws: a layer normalization of rows of
+    False for an exact output, and if zeros are the right answer in all further draws: a layer normalization of rows of
     equal elements is 0.
     """
     if is_exact(small, output):
@@ -456,7 +456,7 @@ def _zeros_pass(small: Problem, family: str, output: Array, rows: NDArray[np.int
 
 
 def _coarse(got: Exact, output: Array) -> Exact:
-    """The outputs rounded to two bits fewer than their dtype has (four times its error), at most to bfloat16's bits."""
+    """The outputs rounded to two fraction bits fewer than their dtype has, but to at most bfloat16's seven."""
     bits = min(int(ml_dtypes.finfo(_dtype(output)).nmant) - 2, 7)
     fraction, exponent = np.frexp(got)
     coarse: Exact = np.ldexp(np.round(np.ldexp(fraction, bits + 1)), exponent - bits - 1)

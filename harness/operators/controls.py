@@ -142,7 +142,7 @@ def added_in_bfloat16(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 
 
 def without_the_last(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """The product A B without the last 64 terms of each sum, or without the last half of a shorter sum."""
+    """The product A B without the last 64 terms of each sum; sums of fewer than 128 terms lose their last half."""
     count = max(len(b) - _ADDED, len(b) // 2)
     product: NDArray[Any] = a[:, :count] @ b[:count]
     return product

@@ -25,7 +25,7 @@ class ExactAnswers:
     __slots__ = ()
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """The right outputs. If several are right, for example with equal elements, the one that the problem names."""
+        """The right outputs. If several answers are right, as with equal elements, the one that the problem names."""
         raise NotImplementedError
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -57,7 +57,7 @@ def is_exact(problem: object, output: Array) -> bool:
 
 
 def any_finite(values: Values, random: np.random.Generator) -> Values:
-    """Random finite numbers of the dtype of `values`, of all magnitudes; a few elements of `values` stay."""
+    """Random finite numbers of the dtype of `values`, of all magnitudes; a few elements of `values` are kept."""
     dtype = values.dtype
     numbers = random.integers(1 << 8 * dtype.itemsize, size=values.shape, dtype=f"u{dtype.itemsize}").view(dtype)
     with np.errstate(invalid="ignore"):
@@ -65,7 +65,7 @@ def any_finite(values: Values, random: np.random.Generator) -> Values:
 
 
 def differing(got: Exact, expected: Exact) -> NDArray[np.bool_]:
-    """True for elements that differ in any bit: the sign of a zero counts, and a NaN equals itself."""
+    """True for elements that differ in any bit: the sign of a zero counts, and NaNs with the same bits are equal."""
     # An integer 0 became +0.0 when `got` was converted from the output's dtype.
     bits = (np.ascontiguousarray(values).view(np.uint64) for values in (got, expected))
     differ: NDArray[np.bool_] = np.not_equal(*bits)

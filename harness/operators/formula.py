@@ -43,7 +43,7 @@ _PLAIN_ROWS = 61
 _FACTOR = 0.5
 # The family in which rows of one input equal those of another: results computed from them may well be zero.
 NEAR_ROWS = "near-rows"
-# The distance of nearly equal rows, as negative powers of two, relative to their contents.
+# The distance between nearly equal rows, relative to their contents, as negative powers of two.
 _NEARNESS = (2, 11)
 # Rows of neighbouring integers: their share of a composite's rows of integers, the number of different neighbours in a
 # row, and the exponent of the smallest power of two near which they are drawn.
@@ -67,10 +67,10 @@ class Formula(Operator, textures.Textured):
     __slots__ = ()
     row_cost = 1
     own_families = ("normal", *_FACTORS, "far-values", "far-columns", "spikes", "plain", NEAR_ROWS)
-    # The names of the kinds of call that are timed, if inputs are tables: integers of 16 bits and more.
+    # The names of the kinds of call that are timed, if inputs are tables: integers of 16 bits or more.
     timed: ClassVar[tuple[str, ...]] = ()
-    # The names of integers that are operands, not indices or flags: probes change these too, and `tables` need not
-    # contain them.
+    # The names of integer inputs that are operands, not indices or flags: probes change these too, and `tables` need
+    # not contain them.
     numbers: ClassVar[tuple[str, ...]] = ()
     # The names of tables whose entries must all be different, such as the rows that the operation writes to.
     distinct: ClassVar[tuple[str, ...]] = ()
@@ -80,7 +80,7 @@ class Formula(Operator, textures.Textured):
 
     @abstractmethod
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """The inputs and the outputs. Each output's number of rows must be a multiple of the smallest one."""
+        """The inputs and the outputs. Each output's number of rows must be a multiple of the smallest such number."""
 
     @abstractmethod
     def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
@@ -125,8 +125,8 @@ class Formula(Operator, textures.Textured):
     def families(self, full: bool) -> tuple[str, ...]:
         """The timed calls; then, at the full shape, a draw and a composite; at a reduced shape, each kind and draws.
 
-        Far columns and plain inputs are also used alone at the full shape, because only there a state goes through many
-        steps and runs are long.
+        Far columns and plain inputs are also used alone at the full shape, because only there does a state go through
+        many steps, and only there are runs long.
         """
         alone = tuple(kind for kind in ("far-columns", "plain") if full and kind in self.own_families)
         return (*self.timed, *textures.Textured.families(self, full), *alone)
@@ -156,19 +156,19 @@ class Formula(Operator, textures.Textured):
         """All inputs of the named family. Raises ValueError for one that does not exist.
 
         - normal: N(0, 1).
-        - small, large: 2^-8 and 2^5 times as large.
+        - small, large: N(0, 1) times 2^-8 or 2^5.
         - far-values: rows around 24 or -24.
         - far-columns: a quarter of the columns around 24 or -24 in all rows.
         - spikes: four elements of each row are 64 or -64.
-        - plain: rows of zeros, of one number, of one number except in one element, of whole numbers and of halves, the
-          same in all inputs of one shape. Integers that are data have long runs of the least number, the largest, 0 and
-          a few others.
-        - near-rows: half of the rows of each input equal rows of an earlier input, the other rows nearly do. Each row
-          of integers that are data holds three neighbours: the least numbers, the largest, or some from a power of two
-          on.
+        - plain: rows of zeros, of one number, of one number except in one element, of whole numbers, and of whole
+          numbers plus 1/2. Inputs with equally long rows have the same rows. Integers that are data have long runs of
+          the least number, the largest, 0 and a few others.
+        - near-rows: half of the rows of each input equal rows of an earlier input with equally long rows, and the other
+          rows nearly equal such rows. Each row of integers that are data holds three neighbours: the least numbers, the
+          largest, or numbers from a power of two on.
         - composite: all of these, by row.
 
-        Each input of floats is then put into its `domain`.
+        Each input of floats is then mapped into its `domain`.
         """
         if family.startswith((DRAWN, RECIPE)):
             values, _, _ = self._textured(family, seed)
@@ -223,7 +223,10 @@ class Formula(Operator, textures.Textured):
         return rows.reshape(shape)
 
     def _integers(self, array: Array, family: str, random: np.random.Generator) -> Values:
-        """Integers that are data: uniform draws, runs if the family is plain or a composite, neighbours by row."""
+        """Integers that are data, drawn uniformly.
+
+        Plain and composite arrays consist of runs. All rows of `near-rows`, and some of a composite, hold neighbours.
+        """
         dtype = numpy_dtype(array.dtype)
         low = np.iinfo(dtype).min if array.low is None else array.low
         high = np.iinfo(dtype).max if array.high is None else array.high
@@ -301,7 +304,7 @@ class Formula(Operator, textures.Textured):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """The standard deviation of each output if every honest rounding were random.
 
-        The formula is run eight times with numbers that err at random where float32 does, and by a rounding to bfloat16
+        The formula is run eight times with numbers that err at random: as in float32, and by a rounding to bfloat16
         where that is allowed. The variance is the mean square of the errors of its outputs, plus ulp^2 / 12 for the
         rounding of each output.
         """
@@ -375,7 +378,7 @@ class Formula(Operator, textures.Textured):
         return answers
 
     def _left_out(self, name: str, values: Values) -> Values:
-        """Zeros; for floats their image in the input's domain, because a formula may divide by the input."""
+        """Zeros; for floats, zeros mapped into the input's domain, because a formula may divide by the input."""
         if not is_float(values.dtype):
             return np.zeros_like(values)
         return np.asarray(self.domain(name, np.zeros(values.shape, np.float32)), values.dtype)
@@ -403,7 +406,7 @@ def _rounded_once(values: Any) -> Any:
 
 
 def _neighbours(low: int, high: int, shape: tuple[int, int], random: np.random.Generator) -> NDArray[np.int64]:
-    """Rows of integers from `low` to `high` that differ by at most two: in float32, large ones become equal."""
+    """Integers from `low` to `high`; those of a row differ by at most two, so that large ones are equal in float32."""
     bits = max(_LEAST_POWER, high.bit_length(), low.bit_length() - 1)
     each = (shape[0], 1)
     power = 1 << random.integers(_LEAST_POWER, bits, each, endpoint=True)

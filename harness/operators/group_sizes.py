@@ -51,11 +51,11 @@ def aligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 
 def whole_tiles(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """Sizes with which groups begin inside a tile and still have whole tiles; some begin or end where a tile does.
+    """Sizes with which a group begins inside a tile and still has whole tiles; some groups begin or end with a tile.
 
-    One group that begins inside a tile is as long as n tiles, n the largest power of two that is at most half of all
-    tiles and at most `_LONGEST`. So it contains whole tiles of every kernel whose tiles are at most half as long as the
-    group. If there are too few groups or rows, groups may end anywhere.
+    One group that begins inside a tile is as long as n tiles, where n is the largest power of two that is at most half
+    of all tiles and at most `_LONGEST`. So it contains whole tiles of every kernel whose tiles are at most half as long
+    as the group. If there are too few groups or rows, groups may end anywhere.
     """
     tiles = rows // BLOCK
     if groups < _FEWEST or tiles < 2:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from harness.operators.rounding import relative_rounding, sum_variance, ulp
 
-# Results of these functions are rounded once. Results of other functions, such as exponentials, are right to one ulp.
+# Results of these functions are rounded once. Results of other functions, such as exponentials, err by up to one ulp.
 _ROUNDED_ONCE = (np.add, np.subtract, np.multiply, np.negative, np.absolute, np.maximum, np.minimum, np.sign)
 _EXACT = (np.negative, np.absolute, np.maximum, np.minimum, np.sign, np.floor, np.ceil, np.copysign, np.conjugate)
 _ROUNDING = relative_rounding("float32")

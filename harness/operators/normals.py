@@ -1,4 +1,4 @@
-"""Normal numbers for large matrices, where drawing every element would take longer than all later work on it."""
+"""Normal numbers for large matrices: drawing every element would take longer than all later work on the matrix."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ POOL = 1 << 22
 def normal(random: np.random.Generator, rows: int, columns: int) -> NDArray[np.float32]:
     """N(0, 1), `[rows, columns]` float32.
 
-    Up to POOL elements, every element is drawn. Above that, only a pool of POOL numbers is drawn, or of eight rows if
-    that is more. Each row holds successive numbers of the pool, from a drawn place on.
+    Up to POOL elements, every element is drawn. Above that, only a pool is drawn: POOL numbers, or as many as eight
+    rows have if that is more. Each row holds successive numbers of the pool, from a randomly drawn place on.
     """
     if rows * columns <= POOL:
         return random.standard_normal((rows, columns), dtype=np.float32)

@@ -60,7 +60,7 @@ def restore(source: bytes, path: str, pickled: bytes) -> Any:
 
 
 def require_home(module: ModuleType, problem: Problem) -> None:
-    """Raises ValueError if the class of `problem` is neither from the judge nor from that module."""
+    """Raises ValueError if the class of `problem` is defined neither in harness.operators nor in `module`."""
     home = type(problem).__module__
     if home.split(".")[:2] != ["harness", "operators"] and home != module.__name__:
         raise ValueError(

@@ -59,7 +59,7 @@ def probe(
 
 
 def parts_of_rows(rows: range, columns: range, count: int) -> Iterator[Part]:
-    """Yields parts for these rows of an output, which has `count` rows side by side in each row of all outputs.
+    """Yields parts for these rows of an output, of which `count` stand side by side in each row of all outputs.
 
     `columns` are the columns of the first of these rows. Rows with the same index modulo `count` stand in the
     same columns, and make one part.
@@ -85,7 +85,10 @@ def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any],
 
 
 def _slice(places: range, length: int) -> slice:
-    """The positions as a slice, because numpy would make a range an array. Raises IndexError beyond the axis."""
+    """The positions as a slice, because numpy takes a range for an array of indices.
+
+    Raises IndexError if the positions do not rise or lie outside the axis.
+    """
     if places.step < 1 or places.start < 0 or places.stop > length:
         raise IndexError(f"expected rising places below {length}, got {places}")
     return slice(places.start, places.stop, places.step)
@@ -188,6 +191,6 @@ def _differs(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> N
 
 
 def _named(wrong: NDArray[np.bool_], outputs: Sequence[Array]) -> str:
-    """Text on the wrong elements, such as `12 elements in o[0, 128..130, 5..127]`."""
+    """A description of the wrong elements, such as `12 elements in o[0, 128..130, 5..127]`."""
     count = np.count_nonzero(wrong)
     return f"{count} element{'s' if count > 1 else ''} in {wrong_parts(outputs, wrong)}"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
-# The integer type of each dtype's size, and the bits of the exponent in it.
+# The integer type of each dtype's size, and the mask of the exponent's bits.
 _EXPONENTS = {np.dtype(np.float32): (np.int32, 0xFF << 23), np.dtype(np.float64): (np.int64, 0x7FF << 52)}
 # The most terms that kernels add one after another; longer sums are broken up by blocks.
 SUM_TERMS = 1024
@@ -55,7 +55,7 @@ def product_deviation(a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[A
 
 
 def deviation(variance: NDArray[Any]) -> NDArray[Any]:
-    """The standard deviations; float32's least normal number where everything, and so the variance, is exactly 0."""
+    """The standard deviations, at least float32's least normal number: they are positive even if the variance is 0."""
     deviations: NDArray[Any] = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
     return deviations
 

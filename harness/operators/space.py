@@ -55,7 +55,7 @@ class Recipes:
         raise NotImplementedError
 
     def recipe(self, family: str, seed: int) -> str:
-        """The recipe in the family's name, or of a drawn family with this seed. Raises ValueError for other names."""
+        """The recipe in the family's name, or the one drawn with this seed. Raises ValueError for unknown families."""
         if family.startswith(RECIPE):
             return family
         return text(self.drawn_record(family.removeprefix(DRAWN), recipe_generator(family, seed)))
@@ -83,7 +83,7 @@ class Recipes:
 
 
 class Borrowed:
-    """The Space of another problem: its recipes give the values; this problem's families give the sizes and tables."""
+    """The Space of another problem, whose recipes give the values; this problem's families give sizes and tables."""
 
     __slots__ = ()
 
@@ -155,7 +155,7 @@ def _tuples(recipe: Any) -> Iterator[tuple[Any, ...]]:
 
 def _mutated(recipe: Record, other: Record, limits: Limits, random: np.random.Generator) -> Record:
     names = [field.name for field in fields(recipe)]  # type: ignore[arg-type]
-    # At least one name, usually two.
+    # At least one name, about two on average.
     chosen = {names[int(random.integers(len(names)))]} | {name for name in names if random.random() < 1 / len(names)}
     changes = {}
     # The fields keep their order, because a set's order differs between processes and each change draws from `random`.

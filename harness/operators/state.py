@@ -1,4 +1,4 @@
-"""State that a call changes in place, such as a cache. Every element is compared, also those that must not change."""
+"""State that a call changes in place, such as a cache. All elements are compared, also those that must not change."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable

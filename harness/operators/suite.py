@@ -8,7 +8,7 @@ from harness.operators.problem import Problem
 from harness.records import KERNEL, Statement, SuiteMember, Work, weighted_geometric_mean
 
 _NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
-# The loss that each member may have, as a share of its time. It equals the smallest gain that counts
+# The loss that each member may have, as a share of the champion's time. It equals the smallest gain that counts
 # (Policy.minimum_effect): a smaller gain does not justify a commit, and a smaller loss does not prevent a commit.
 _MAY_LOSE = 0.01
 
@@ -28,7 +28,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """The problems of a contest over several shapes. Its time is the weighted geometric mean of its members' times.
+    """The problems of a contest over several shapes; its time is the weighted geometric mean of the members' times.
 
     A candidate is accepted if that mean gains enough and no member takes more than `1 + may_lose` times the champion's
     time. Members may be different operations, each computed by its own function of kernel.py.

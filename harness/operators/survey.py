@@ -14,7 +14,7 @@ from harness.operators.rounding import relative_rounding
 # The most rows that are compared because they stand out: enough for a tile of eight wrong rows and eight more that
 # stand out by chance.
 MOST = 16
-# Elements converted at a time.
+# The most elements that are converted to float64 at a time.
 _PART = 1 << 22
 # The least variance to divide by, for rows in which everything is exactly zero.
 _LEAST_VARIANCE = 1e-76
@@ -27,8 +27,8 @@ class Surveying(Protocol):
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """The approximate error of each row, in deviations of honest rounding: `[rows]`.
 
-        The errors only rank rows; no output is rejected because of them. `seed` draws the numbers that a kernel must
-        not foresee.
+        The errors only rank rows; no output is rejected because of them. `seed` determines the random numbers, which a
+        kernel must not be able to foresee.
         """
 
 
@@ -79,9 +79,12 @@ def checksum_errors(
     Freivalds' method: with random signs s, the sum of s_j c_ij over some columns j of C = A B is row i of A times the
     sum of s_j b_j. This costs one column of a product. Because the signs are random, the variance of the checksum's
     error is the sum of the squared errors of these columns, even if the errors are correlated. So the root mean square
-    of a row's checksum errors is about e if all elements of the row are off by e deviations. If a single element is off
-    by e, it is about e / sqrt(columns). For an honest row, with the roundings of C to `dtype` and of the float32 sum,
-    it is about 1. `scales` [1, n] and [rows, 1] multiply C.
+    of a row's checksum errors is about
+    - e if all elements of the row are off by e deviations;
+    - e / sqrt(columns) if a single element is off by e;
+    - 1 for an honest row, with the roundings of C to `dtype` and of the float32 sum.
+
+    `scales` [1, n] and [rows, 1] multiply C.
     """
     n, k = b.shape[1], len(b)
     signs = random_signs(n, seed)

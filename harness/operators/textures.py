@@ -43,7 +43,7 @@ class Texture:
     - Rows and columns are e^(-spread u) times as large, u uniform in [0, 1).
     - Each row and column has its own mean of up to `offset`.
     - `channels` of the columns are `channel_factor` times as large.
-    - In each row, `spikes` random elements are `spike`; no column gets a second spike before every column has one.
+    - In each row, `spikes` random elements are +/-`spike`; no column gets a second spike before every column has one.
     - The fraction `zeros` of the elements is zero, and so are fractions of whole rows and columns, except in a vector
       (`blocks.empty_lines`).
     """

@@ -1,7 +1,7 @@
 """The contents that a problem states for the tables among its inputs in timed calls.
 
-The amount of a kernel's work depends on its tables (group sizes, pages, lengths), so a latency belongs to stated
-contents. These contents are an input family too, so that the timed calls are also checked.
+The amount of a kernel's work depends on its tables (group sizes, pages, lengths), so a latency holds only for the
+stated contents. These contents are an input family too, so that the timed calls are also checked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -42,9 +42,9 @@ RMS_FACTOR = 1.5
 FORBIDDEN_SHARE = 0.5
 # The smallest `size` for which shares count. For this size, the limit is 6 deviations of an honest kernel's share.
 _LEAST_FORBIDDEN = (6 / FORBIDDEN_SHARE) ** 2
-# The limit for the root mean square of the relative errors of whole rows or columns, in relative roundings. It is 1 if
-# the factor of each row or column is rounded to the output's dtype. If the factor is exact, the rounding of N elements
-# of a row makes it about 1 / sqrt(N).
+# The limit for the root mean square of the relative errors of whole rows or columns, in relative roundings. The root
+# mean square is 1 if the factor of each row or column is rounded to the output's dtype. If the factor is exact, only
+# the N elements of a row are rounded, and the root mean square is about 1 / sqrt(N).
 _FACTOR_SHARE = 0.5
 # The mean square of at least so many rows or columns exceeds its expectation by this factor once in 10^7 times.
 _LEAST_SLICES, _BY_CHANCE = 16, 4.0
@@ -58,7 +58,7 @@ class Forbidding(Protocol):
     """A problem that forbids roundings whose errors are too small to exceed the tolerance."""
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """By the name of the rounded value: the error that its rounding alone would cause, `[len(rows), columns]`."""
+        """The error that each rounding alone would cause, `[len(rows), columns]`, by the name of the rounded value."""
 
 
 @runtime_checkable
@@ -160,7 +160,7 @@ class Errors:
 
     @property
     def passed(self) -> bool:
-        """True if both ratios are within their tolerance."""
+        """True if both ratios are at most 1."""
         return self.worst_ratio <= 1 and self.rms_ratio <= 1
 
 
@@ -218,10 +218,10 @@ def errors(
 
 
 def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors) -> Errors:
-    """These errors. If few rows are outside their tolerance, with the exact model of rounding in these rows.
+    """The errors; if few rows are outside their tolerance, some rows have the deviations of `exact_rounding`.
 
     `columns`: the output's columns in the matrix of all outputs. Refining stops when a refined row is still outside its
-    tolerance, or when all errors are inside. Rows outside their tolerance are refined first, then the other rows by
+    tolerance, or when the errors pass. Rows outside their tolerance are refined first, then the other rows by
     decreasing error.
     """
     if isinstance(output_errors, ExactErrors):
@@ -243,7 +243,7 @@ def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: sli
 def with_shared(
     problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors
 ) -> Errors:
-    """These errors. If their root mean square is outside its tolerance, with the errors that many rows may share."""
+    """The errors; if their root mean square is outside its tolerance, with the errors that many rows may share."""
     if not isinstance(problem, Sharing) or output_errors.rms_ratio <= 1:
         return output_errors
     return replace(output_errors, shared=tuple(error[:, columns] for error in problem.shared_errors(inputs, rows)))
@@ -272,8 +272,8 @@ def check(
     if isinstance(problem, Divided):
         rows = np.union1d(rows, problem.border_rows(inputs))
     if mode == "device" or (mode == "full" and family in problem.families(full=True)):
-        # One family per verdict is enough, because rows that are wrong only at the contest's own shape are wrong with
-        # every family of inputs.
+        # The families of the full shape are enough, because rows that are wrong only at this shape are wrong with every
+        # family of inputs.
         rows = np.union1d(rows, standing_out(problem, inputs, arrays, rows, seed))
     every = tuple(
         refined(problem, inputs, rows, columns, with_shared(problem, inputs, rows, columns, output_errors))
@@ -351,7 +351,7 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Forbidden:
-    """A forbidden rounding: the kernel's error that shows it, the limit of this error, words and figures on it."""
+    """A forbidden rounding: the kernel's error that shows it, the limit of this error, and words for the message."""
 
     of: str
     error: float
@@ -365,14 +365,14 @@ def _roundings(problem: Problem, inputs: Sequence[Values], rows: Rows, output_er
     for name, alone in problem.forbidden(inputs, rows).items() if isinstance(problem, Forbidding) else ():
         along = alone / output_errors.deviation
         size = float(np.square(along).sum())
-        # A rounding that hardly changes anything, or that changes few elements, cannot be told from others.
+        # A rounding that hardly changes anything, or that changes few elements, cannot be distinguished from others.
         if size < max(along.size / 100, _LEAST_FORBIDDEN):
             continue
         share, share_of_honest = (
             float(((values - output_errors.expected) / output_errors.deviation * along).sum()) / size
             for values in (output_errors.got, output_errors.honest)
         )
-        # In an output of a single row or column, the rounding of the output may be about the same error.
+        # In an output of a single row or column, the rounding of the output may cause about the same error.
         if abs(share_of_honest) > FORBIDDEN_SHARE / 2:
             continue
         yield _Forbidden(
@@ -398,7 +398,7 @@ def _factors(problem: Problem, output_errors: Errors) -> Iterator[_Forbidden]:
 
 
 def _refused(rounding: _Forbidden, passed: Check, output: Array) -> tuple[Check, Failure]:
-    """The check of a rounding that the kernel makes, in place of the check that `passed`, and its failure."""
+    """The failed check of a rounding that the kernel makes, in place of the check that `passed`, and its Failure."""
     refused = replace(
         passed,
         criterion="root mean square",
@@ -419,9 +419,9 @@ def _of_slices(output_errors: Errors, axis: Literal[0, 1], dtype: str) -> tuple[
     """The root mean square of the relative errors of whole columns (`axis` 0) or rows, and its limit.
 
     The relative error of a slice is f - 1, where f is the factor by which its elements are off. f is fitted by least
-    squares, with errors in deviations. A slice is left out if honest rounding may move it by half as much as the
-    rounding of a factor would.
-    The result is (0, inf) if too few slices remain, and for float32, where such an error exceeds the tolerance.
+    squares, with errors in deviations. A slice is left out if the deviation of its f is at least half of a factor's
+    rounding. The result is (0, inf) if too few slices remain, and for float32, where such an error exceeds the
+    tolerance.
     """
     rounding = relative_rounding(dtype)
     along = output_errors.expected / output_errors.deviation

@@ -69,6 +69,6 @@ def at_smaller_shape(stated: Statement, full: Statement) -> str:
 
 
 def its_shape(stated: Statement, full: Statement) -> str:
-    """Parts of the title that the contest's title lacks, such as `sequence 512`; if none, the whole title."""
+    """The parts of the title of `stated` that the contest's title lacks, such as `sequence 512`; if none, all parts."""
     full_words = full.title.split(", ")
     return ", ".join(words for words in stated.title.split(", ") if words not in full_words) or stated.title

@@ -67,7 +67,7 @@ class DescribedDevice:
 
 @dataclass(frozen=True, slots=True)
 class DescribedBackend:
-    """A stand-in for a backend: it reports one device, and can compile or run nothing."""
+    """A stand-in for a backend: it reports one device, and cannot compile or run anything."""
 
     device: DescribedDevice
 
@@ -95,7 +95,7 @@ def backend_of(chip: Chip) -> str:
 
 
 def abstract_mesh(chip: Chip) -> AbstractMesh:
-    """The mesh of a program for `chip`; it has no axes if the chip is alone."""
+    """The mesh of a program for `chip`; it has no axes if the program runs on one chip."""
     cores, platform = (chip.cores, "tpu") if chip.platform == "tpu" else (None, "gpu")
     device = AbstractDevice(device_kind=chip.device_kinds[0], num_cores=cores, platform=platform)
     return AbstractMesh(*axes(chip), axis_types=(AxisType.Auto,) * len(chip.mesh), abstract_device=device)

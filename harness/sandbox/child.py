@@ -53,7 +53,7 @@ class Children:
 
     - `memory_bytes`: the limit on the resident memory of a child and its descendants together.
     - `reply_bytes`: the limit on the length of a reply.
-    - `is_confined`: if False, children have the user's own permissions.
+    - `are_confined`: if False, children have the user's own permissions.
     - `left_behind`: the names, by process id, of processes that outlived their child or left its session. All of them
       were ended.
     """
@@ -156,7 +156,7 @@ class Children:
         return job
 
     def drop(self, jobs: Collection[Job]) -> None:
-        """Removes the requests that no child has begun; the other requests are still answered."""
+        """Removes those of `jobs` that no child has begun; all other requests are still answered."""
         for child in self._children:
             child.queue = deque(job for place, job in enumerate(child.queue) if not place or job not in jobs)
 

@@ -196,12 +196,12 @@ def checking(operations: int, devices: int = 1) -> dict[str, str]:
 
 
 def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:
-    """The environment of the child that compiles with libtpu; its dumps go to `../../dumps` of its working directory.
+    """The environment of the child that compiles with libtpu and writes its dumps to `../../dumps`.
 
-    The path is relative, because these flags are split at white space, which an absolute path may contain. With
-    `with_lines` the schedule names the line of kernel.py behind each operation. This makes compiling 5 to 20 % slower,
-    and changes nothing else in the schedule (tests/judge/simulate/test_schedules.py). For a GPU the child compiles
-    nothing and only reads programs.
+    This path is relative to the child's working directory, because the flags are split at white space, which an
+    absolute path may contain. With `with_lines` the schedule names the line of kernel.py behind each operation. This
+    makes compiling 5 to 20 % slower, and changes nothing else in the schedule
+    (tests/judge/simulate/test_schedules.py). For a GPU the child compiles nothing and only reads programs.
     """
     if chip.platform != "tpu":
         return on_cpu()

@@ -1,4 +1,4 @@
-"""The processes that children started, read from /proc: the child and the memory of each, and escaped processes."""
+"""The processes of children and escaped processes, read from /proc with the child and the memory of each process."""
 
 import contextlib
 import ctypes

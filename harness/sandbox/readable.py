@@ -84,7 +84,7 @@ def _of_python() -> Iterator[str]:
 
 
 def _is_narrow(path: str) -> bool:
-    """True if the path is absolute, and neither is nor contains /etc, a home folder or the folder of the harness.
+    """True if the path is absolute, and neither is nor contains /etc, a home folder or the clone of the harness.
 
     An entry in LD_LIBRARY_PATH or sys.path that is not narrow is the caller's mistake. It is left out, because it would
     let children read everything in that folder.

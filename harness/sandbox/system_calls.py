@@ -54,7 +54,8 @@ ALLOWED: dict[str, str] = {
         epoll_ctl 233 21  epoll_wait 232 -  epoll_pwait 281 22  epoll_pwait2 441 441  eventfd 284 -  eventfd2 290 19
         pipe 22 -  pipe2 293 59  sendto 44 206  recvfrom 45 207
     """,
-    # Files by path: Landlock decides which files may be opened. Only names, sizes and times of all others can be read.
+    # Files by path: Landlock decides which files may be opened. Of all other files, a child can read only names, sizes
+    # and times.
     "files": """
         open 2 -  openat 257 56  creat 85 -  stat 4 -  lstat 6 -  newfstatat 262 79  statx 332 291  access 21 -
         faccessat 269 48  faccessat2 439 439  readlink 89 -  readlinkat 267 78  statfs 137 43  fstatfs 138 44
@@ -148,7 +149,7 @@ def _read(table: str, machine: str) -> Iterator[tuple[str, int]]:
 
 
 def _conditions(own_pid: int) -> dict[str, tuple[_Condition, ...]]:
-    """Conditions on the arguments of some calls, by name; the kernel uses only the low halves of these arguments."""
+    """Conditions on the arguments of some calls, by name; except of pointers, the kernel uses only the low halves."""
     to_itself = (_Condition(offset=_low(0), values=(own_pid,)),)
     return {
         "clone": (

@@ -37,7 +37,7 @@ class Candidate:
 
     @classmethod
     def of_kernel(cls, kernel: bytes, read: Read) -> "Candidate":
-        """The candidate whose kernel.py is `kernel`; `read(name)` returns the file of that name next to it, or None.
+        """The candidate whose kernel.py is `kernel`; `read(name)` returns the file next to it called `name`, or None.
 
         Raises RatchetError `reserved-line` if a file holds the line that separates the files of a candidate's text.
         """

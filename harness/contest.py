@@ -29,7 +29,7 @@ PACKAGE = Path(harness.__file__).parent
 # The constant of prepare.py that names the modules to replace by stand-ins.
 STUBS = "STUBS"
 _ASSUME = "ASSUME"
-# The modules that the judge's own processes import: the harness, JAX, and the packages that JAX needs.
+# The modules that the judge's own processes import: the standard library, the harness, JAX and their dependencies.
 NEVER_STUBS = frozenset((
     *sys.stdlib_module_names, "harness", "jax", "jaxlib", "libtpu", "ml_dtypes", "msgspec", "numpy", "opt_einsum",
     "scipy",

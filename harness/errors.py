@@ -26,7 +26,7 @@ class UsageError(RatchetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One limit: its unit, its value, and the environment variable that sets another value."""
+    """One limit: its unit, its default value, and the environment variable that sets another value."""
 
     counts: str
     most: int

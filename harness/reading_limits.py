@@ -31,7 +31,7 @@ SHAPES = Limit(counts="shapes in a file", most=10_000, variable="RATCHET_MAX_SHA
 # The most programs from which the best may be chosen. Nobody has compiled so many, and from 10^13 on a double cannot
 # distinguish the chance that is left to each program from 0.
 MOST_LOOKED_AT = 10**9
-# The limits of a whole process that reads files. It may always take this much, however small the files are.
+# The limits of a whole process that reads files. The process may always take this much, however small the files are.
 MEMORY = Limit(counts="bytes of memory", most=1024 * _MIB, variable="RATCHET_MAX_MEMORY_BYTES")
 SECONDS = Limit(counts="seconds of a processor", most=20, variable="RATCHET_MAX_SECONDS")
 

@@ -1,4 +1,4 @@
-"""Converts SI values to text with their unit; no other module adds units to numbers."""
+"""Converts SI values to text with their unit and prefix, and fractions and counts to text."""
 
 import math
 from collections.abc import Sequence

@@ -167,11 +167,11 @@ class Calibrated:
 
     hbm_read_share: float = 1.0
     hbm_write_share: float = 1.0
-    # In each step, unmasked attention on 512 rows waits for the transfer of the step before, which takes longer than a
-    # step's work. Writes have a shorter latency: grouped products, which wait for each write, show it.
+    # In each step, unmasked attention on 512 rows waits for the previous step's transfer, because the transfer takes
+    # longer than a step's work. Writes have a shorter latency: grouped products, which wait for each write, show it.
     dma_latency_seconds: float = 800e-9
     dma_write_latency_seconds: float = 350e-9
-    # Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and 49 waits in
+    # Many small transfers in flight take a few nanoseconds each (v7x, rotary embedding: 4163 transfers and 49 waits in
     # 53 us).
     transfer_seconds: float = 4e-9
     wait_seconds: float = 20e-9
@@ -193,7 +193,7 @@ class Intervals:
     """The 95 % interval of each constant of `Calibrated` with the others fixed (benchmarks/CALIBRATION.md).
 
     A simulated gain must exist at both ends of each interval. An interval's default is the range that the prior of
-    `calibrate.py` allows. It stays if no published time narrows it.
+    `calibrate.py` allows. The default stays if no published time narrows the range.
     """
 
     hbm_read_share: tuple[float, float] = (0.822, 1.0)
@@ -212,9 +212,9 @@ class Links:
     """The inter-chip links of one kind of TPU.
 
     `one_way_bytes_per_second` is the bandwidth of one link in one direction. Along each of the torus's `axes` a chip
-    has two neighbours. An axis closes to a ring if its length is `ring_size`. If optical switches join the chip's cubes
-    (`rings_are_multiples`), it also closes at multiples of `ring_size`. `source` is the publication. `hop_seconds` is
-    the time that each link of the route adds to a transfer. `reached_share` is the fraction of the bandwidth that
+    has two neighbours. An axis closes to a ring if its length is `ring_size`. If optical switches join cubes of chips
+    (`rings_are_multiples`), an axis also closes at multiples of `ring_size`. `source` is the publication. `hop_seconds`
+    is the time that each link of the route adds to a transfer. `reached_share` is the fraction of the bandwidth that
     transfers reach.
     """
 
@@ -249,10 +249,10 @@ class Links:
 class ChipRow:
     """All facts of one chip.
 
-    `chip` holds the published facts: a Chip, or only Figures if no kernel is judged for it. `units` holds the timings
-    that the compiler shows, None for a chip that is not simulated. `calibrated` was fitted to published times; None
-    without published times. `intervals` has the range that these times allow for each constant. `links` are the links
-    to other chips, None if nothing is published.
+    `chip` holds the published facts: a Chip, or only Figures if no kernel is judged for the chip. `units` holds the
+    timings that the compiler shows, None for a chip that is not simulated. `calibrated` was fitted to published times;
+    None without published times. `intervals` has the range that these times allow for each constant. `links` are the
+    links to other chips, None if nothing is published.
 
     `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of the
     time. At further published times, 68.27 % of the errors should be smaller. It is estimated from published times to

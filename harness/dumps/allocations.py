@@ -12,7 +12,7 @@ _ALLOCATION = re.compile(
 
 
 class Allocation(NamedTuple):
-    """One entry: a name in a schedule (`#allocation6`), its memory space, its bytes, and the compiler's words on it.
+    """One entry: a name in a schedule (`#allocation6`), its memory space, its bytes, and the compiler's description.
 
     `address` counts bytes from the start of the space; it is None if programs use different places. `tag` is text such
     as `sflag constant byte address 0x20 - barrier sync flag number`.

@@ -209,11 +209,11 @@ _RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|(?:logical|physical) chip id|hbm
 _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
 # In the comment of a check that the compiler added: the name of the check or, at the kernel's end, the semaphore.
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
-# The direction of a transfer, if its opcode lacks it. Or the purpose of a wait: a transfer from or to the other core,
-# or the barrier at which several chips begin a program.
+# The direction of a transfer, if the opcode lacks it; or the purpose of a wait, which is a transfer from or to the
+# other core, or the barrier at which several chips begin a program.
 _DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+(?= )|(?:all-reduce-megacore|enhanced-barrier)(?=-wait))[a-z-]* \*/")
-# A wait for the other core of the chip, or for other chips at launch. The other core signals this core at the same
-# place.
+# A wait for the other core of the chip, or for other chips at launch. Each core signals the other core directly before
+# it waits.
 _MEETING = re.compile(r"/\* (barrier-megacore|global-barrier)-wait \*/")
 # Patterns for comments with information that the rest of the operation lacks, by the first word of its opcode.
 _NOTES = {

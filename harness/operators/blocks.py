@@ -93,8 +93,8 @@ def empty_lines(length: int, share: float, random: np.random.Generator) -> NDArr
 
     The length of a run is about a quarter of `length`: a power of two, less 8 lines. It begins where blocks of any size
     begin, or ends where they end. So in a block of 16, 32, 64 ... lines, only every second of the last or of the first
-    eight lines is nonzero. This exposes a kernel that decides about the whole block by the other lines. With a small
-    share there is only one run, so that enough lines are left. At least one line is left.
+    eight lines is nonzero. This exposes a kernel that skips the whole block after testing only the other lines. With a
+    small share there is only one run, so that enough lines are left. At least one line is left.
     """
     is_empty = random.random(length) < share
     run = (1 << (length // 4).bit_length() - 1) - _LEAST if length >= 8 * _LEAST else length // 4

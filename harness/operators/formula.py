@@ -41,7 +41,7 @@ _FAR_SHARE, _RARE = 0.25, 0.1
 # The number of different rows without noise: a prime, so that blocks of rows differ.
 _PLAIN_ROWS = 61
 _FACTOR = 0.5
-# The family in which rows of one input equal those of another: results computed from them may well be zero.
+# The family in which rows of one input equal rows of another input, so that results such as differences may be zero.
 NEAR_ROWS = "near-rows"
 # The distance between nearly equal rows, relative to their contents, as negative powers of two.
 _NEARNESS = (2, 11)
@@ -406,7 +406,7 @@ def _rounded_once(values: Any) -> Any:
 
 
 def _neighbours(low: int, high: int, shape: tuple[int, int], random: np.random.Generator) -> NDArray[np.int64]:
-    """Integers from `low` to `high`; those of a row differ by at most two, so that large ones are equal in float32."""
+    """Integers from `low` to `high` that differ by at most two within a row: large ones become equal in float32."""
     bits = max(_LEAST_POWER, high.bit_length(), low.bit_length() - 1)
     each = (shape[0], 1)
     power = 1 << random.integers(_LEAST_POWER, bits, each, endpoint=True)

@@ -65,7 +65,7 @@ def sum_variance(products: NDArray[Any], sums: NDArray[Any], terms: int) -> NDAr
 
     `products` is the sum of the squares of the products, `sums` the sum itself. The variance has two parts. r32 is the
     relative deviation of one rounding to float32, e32 the epsilon of float32:
-    - Partial sums wander like the products do, or grow evenly to the full sum: r32^2 terms (products + sums^2 / 3).
+    - Partial sums grow like a random walk, or evenly up to the full sum: r32^2 terms (products + sums^2 / 3).
     - If many small terms are added to a large sum, each may lose up to half an ulp in one direction: (n e32 sums / 4)^2
       for up to n such terms.
     """

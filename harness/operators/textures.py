@@ -99,7 +99,7 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
     scales: rows and columns of different scales. outliers: large columns, a few rows and columns of zeros, and in the
     first matrix spikes and rows of different scales. offsets: means that are not zero, and terms that cancel. even: all
     elements of a row of the first matrix are equal, so that roundings of equal terms do not average out. empty: rows
-    and columns of zeros between others. mixture: any of the first three together, each matrix scaled and with zeros.
+    and columns of zeros between others. mixture: any of the first three together, each matrix scaled, some with zeros.
     """
     if kind not in KINDS:
         raise ValueError(f"expected a kind of {KINDS}, got {kind!r}")

@@ -46,7 +46,8 @@ _LEAST_FORBIDDEN = (6 / FORBIDDEN_SHARE) ** 2
 # mean square is 1 if the factor of each row or column is rounded to the output's dtype. If the factor is exact, only
 # the N elements of a row are rounded, and the root mean square is about 1 / sqrt(N).
 _FACTOR_SHARE = 0.5
-# The mean square of at least so many rows or columns exceeds its expectation by this factor once in 10^7 times.
+# The mean square of at least `_LEAST_SLICES` rows or columns exceeds `_BY_CHANCE` times its expectation once in 10^7
+# times.
 _LEAST_SLICES, _BY_CHANCE = 16, 4.0
 # The number of rows that are refined at a time, and the most rows outside their tolerance that are refined at all.
 # Eight rows of 16384 keys cost 2.5 s, of 512 keys a thirtieth of that.

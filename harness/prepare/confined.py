@@ -63,7 +63,7 @@ class Confined:
     def __reduce__(self) -> tuple[Any, ...]:
         """The child's pickle of the problem, for the children of a judgement.
 
-        If prepare.py defines the class, the source of prepare.py comes along, and these children run it first.
+        If prepare.py defines the class, the pickle includes the source of prepare.py, which these children run first.
         """
         if self._answered.is_own:
             return prepare_module.restore, (self.source, self.path, self._answered.pickled)
@@ -131,14 +131,14 @@ def read(source: bytes, path: str) -> tuple[Confined | Suite, str]:
 
 
 def complaints(source: bytes, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The rules that this file's problems break, and the wrong answers that pass their checks. Raises as `read`."""
+    """The rules that the file's problems break, and the wrong answers that pass. Raises as `read` does."""
     answer = _ask_child(source, path, "complain", Complaints)
     return answer.broken, answer.weak
 
 
 @contextlib.contextmanager
 def space(problem: object, children: Children) -> Iterator[Space]:
-    """The recipes of a problem's inputs, while the context lasts; a child that `children` starts may draw them.
+    """Yields the Space of a problem's inputs; a child that `children` starts draws the recipes of a confined problem.
 
     Raises RatchetError `no-space` if the problem has none.
     """
@@ -192,14 +192,14 @@ def _ask_child(source: bytes, path: str, task: str, reply_type: type[_Reply]) ->
 
 
 class _Ask(Protocol):
-    """A question to the child: a task, its argument (made from the file), and the type of the reply."""
+    """A function that asks the child; `argument` makes the task's argument from the file."""
 
     def __call__(self, task: str, argument: Callable[[Asked], object], reply_type: type[_Reply]) -> _Reply: ...
 
 
 @contextlib.contextmanager
 def _asking(source: bytes, path: str, children: Children) -> Iterator[_Ask]:
-    """A child that answers questions about the file."""
+    """Yields a function that asks a confined child about the file. Raises RatchetError `unconfined-prepare`."""
     if confinement.isolation(True).landlock is None:
         raise RatchetError(
             "unconfined-prepare",

@@ -23,7 +23,7 @@ _MOST_BITS = 256
 _MOST_ITEMS = 1000
 _MOST_CHARACTERS = 10_000
 # The limits of a problem's arguments. No axis of a TPU program is longer than an int32 can count. Stating a problem
-# makes an array for each of its tables (`_entries`), and together these may have this many numbers.
+# makes an array for each of its tables (`_entries`); together these arrays may have at most this many numbers.
 _LARGEST = 2**31 - 1
 _MOST_ENTRIES = 1 << 22
 
@@ -140,7 +140,8 @@ class _Reader:
     def _call_function(self, function: _Function, values: list[Any], named: dict[str, Any]) -> Any:
         """The value that a function of the file returns for these arguments.
 
-        Raises _NotDataError if a parameter has a default, or is anything else than a plain parameter.
+        Raises _NotDataError if a parameter has a default or is not plain, if the arguments do not fit, or if the
+        function returns nothing.
         """
         arguments = function.node.args
         if arguments.vararg or arguments.kwarg or arguments.defaults or arguments.kw_defaults or arguments.posonlyargs:

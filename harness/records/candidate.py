@@ -55,7 +55,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One operand of a Pallas call: its block, and its HBM traffic when the grid walks its index map.
+    """One operand of a Pallas call: its block, and its HBM traffic over all grid steps, by its index map.
 
     - `fetches`: the number of steps at which the block index changes, including the first step.
     - `hbm_bytes`: `fetches` x the bytes of a block. Both are None if the kernel moves the operand by hand (memory space

@@ -80,8 +80,9 @@ class LineTime:
 class CycleBreakdown:
     """One core's run by part: the parts sum to the core's cycles, and so do the lines.
 
-    If several cores ran, it is the core that ends last. `lines` is empty if lines were not requested, as in screening.
-    `spill_cycles` is a lower bound on the bundles that spilling adds: those in which only spills and fills are issued.
+    If several cores ran, the core is the one that ends last. `lines` is empty if lines were not requested, as in
+    screening. `spill_cycles` is a lower bound on the bundles that spilling adds: the bundles that issue only spills and
+    fills.
     """
 
     parts: tuple[Part, ...]
@@ -98,7 +99,7 @@ class CycleBreakdown:
 
     @property
     def bubble_fraction(self) -> float:
-        """The share of cycles in which nothing is issued."""
+        """The cycles in which nothing is issued, as a fraction of all cycles."""
         idle = sum(part.cycles for part in self.parts if part.kind != "issuing")
         return idle / self.cycles if self.cycles else 0.0
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 # The severities of findings, worst first: the process ends; two settings exclude each other; a setting has no effect;
-# something is missing; times or dumps are spoilt.
+# something is missing; times or dumps are harmed.
 Severity: TypeAlias = Literal["ends the process", "contradiction", "no effect", "missing", "harmful"]
 Phase: TypeAlias = Literal["import", "first call", "second call", "run"]
 State: TypeAlias = Literal["ok", "note", "problem"]
@@ -66,7 +66,7 @@ class Answers:
 class Known:
     """The installed libraries' answers: jaxlib's to XLA_FLAGS, libtpu's to LIBTPU_INIT_ARGS, JAX's variables.
 
-    `elsewhere` are flags that stand in the variable of one library and that only the other library knows.
+    `elsewhere` are flags that are set in the variable of one library but that only the other library knows.
     """
 
     jaxlib: Answers
@@ -172,7 +172,7 @@ class ProgramRun:
 
     @property
     def total_seconds(self) -> float:
-        """All phases together."""
+        """The seconds of all phases together."""
         return sum(self.seconds.values())
 
 

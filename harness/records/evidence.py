@@ -182,8 +182,8 @@ class Offence:
     - transfer-raced: a load, a store or another transfer touches the memory of a transfer before the kernel waited for
       it, and one of the two accesses is a write.
 
-    `op` is the HLO instruction, `what` names the check, transfer, semaphore or word, `line` is `kernel.py:23` if the
-    compiler names it, otherwise "", `count` is how often the offence was seen.
+    `op` is the HLO instruction, `what` names the check, transfer, semaphore or word, `line` is the source line
+    (`kernel.py:23`) or "" if the compiler does not name it, and `count` is how often the offence was seen.
     """
 
     kind: OffenceKind
@@ -223,7 +223,8 @@ class Simulation:
 
     - Cycles: `bundle_cycles` (issued bundles, one cycle each) + `dma_wait_cycles` + `unit_stall_cycles` +
       `launch_cycles` (the top-level program, and waiting for the other core) = `cycles`.
-    - Spills and fills: vector registers saved to and restored from VMEM, in executed slots.
+    - Spills and fills: slots that save vector registers to VMEM and restore them, counted in the schedule (`static_`)
+      and as executed (`executed_`).
     - `unknown`: the things that the simulator did not understand. There is no latency if control flow depends on them.
     - `executed_steps`: the number of grid steps that really ran, over all kernels; None if the schedule does not show
       it.

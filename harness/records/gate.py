@@ -5,8 +5,8 @@ from typing import Literal
 
 from harness.records.comparison import Comparison
 
-# wrong: the contest fails a check or does not compile. slower: at least by the threshold, in the mean or at a member of
-# a suite. fixed: only the base fails. faster: at least by the threshold, in the mean. inconclusive: the machine
+# wrong: the contest fails a check or does not compile. slower: by at least the threshold, in the mean or at a member of
+# a suite. fixed: only the base fails. faster: by at least the threshold, in the mean. inconclusive: the machine
 # prevented a result, or a latency is not known. new: the base has nothing to compare the contest with.
 GateOutcome = Literal["wrong", "slower", "inconclusive", "fixed", "faster", "same", "new", "removed"]
 # touched: the change edits prepare.py, but both sides are judged under the base's prepare.py.

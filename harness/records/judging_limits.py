@@ -14,8 +14,8 @@ class Policy:
     correctness_seconds: float = 240.0
     compile_seconds: float = 180.0
     simulate_seconds: float = 60.0
-    # The time limit for all runs of one program on varied machines. There are some twenty runs, each of up to 5 s on an
-    # idle core, and the core may also run up to ten other programs.
+    # The time limit for all runs of one program on varied machines. There are about twenty runs, each of up to 5 s on
+    # an idle core, and the core may also run up to ten other programs.
     resimulate_seconds: float = 1800.0
     measure_seconds: float = 120.0
     # The memory that a child may hold. A candidate that needs more is stopped before the machine runs out of memory.

@@ -57,9 +57,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedCount:
-    """The number of operations of a kind in an honest kernel's body, `low` to `high`; the meaning of other counts.
+    """The number of operations of a kind in an honest kernel's body: from `low` to `high`.
 
-    `counter` is a counter of the Mosaic level. A body that is unrolled n times has n times as many operations.
+    `counter` is a counter of the Mosaic level. `more` and `fewer` say what a larger or smaller count means. A body that
+    is unrolled n times has n times as many operations.
     """
 
     counter: Literal["matmul", "exp", "reduction"]

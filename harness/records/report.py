@@ -22,7 +22,9 @@ class CounterLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """The block of the input `window` along `axis`, counted from the end, changed from `size` to `new`.
+    """A change of a block's size along one axis of the input `window`, from `size` to `new`.
+
+    `axis` counts from the last axis.
 
     `constants` are the constants of kernel.py that may set the size: several if it is unclear which of them sets it,
     none if no constant is known.
@@ -72,7 +74,10 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitUse:
-    """Use of a functional unit in a run: the shares of the issue slots and, if known, of the cycles."""
+    """Use of a functional unit in a run: the used fraction of its issue slots, and its busy fraction of the cycles.
+
+    `busy_fraction` is None if it is not known.
+    """
 
     name: str
     slot_fraction: float
@@ -80,7 +85,7 @@ class UnitUse:
 
     @property
     def used_fraction(self) -> float:
-        """The larger of the two shares: any schedule of the same operations needs at least this share of the cycles."""
+        """The larger fraction: any schedule of the same operations needs at least this fraction of the run's cycles."""
         return max(self.slot_fraction, self.busy_fraction or 0.0)
 
 
@@ -95,11 +100,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleShares:
-    """A simulated run's cycles in brief. `parts` sum to 1, and so do `spill_lines` if anything is spilled.
+    """A summary of a simulated run's cycles. `parts` sum to 1, and so do `spill_lines` if anything is spilled.
 
     `hottest` are the lines that cost most, as fractions of all cycles; `spill_fraction` is a lower bound on the cost of
     spilling, also as a fraction of all cycles; `spill_lines` are the lines' shares of the bytes saved and restored.
-    Bytes are per grid step, None if the schedule does not tell how many steps ran.
+    Bytes are per grid step, None if the schedule does not show how many steps ran.
     """
 
     cycles: float
@@ -115,11 +120,12 @@ class CycleShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """The waits of several chips for each other, simulated except `floor_seconds`, the least time that links allow.
+    """The waits of several chips for each other, and the traffic of their links.
 
-    `exposed_seconds` is the time for which the chip that ends last waits for other chips. `busiest` is the direction of
-    a link that carries most bytes. `needed_bytes` are the bytes that it would carry if the bytes that come to a chip
-    were spread evenly over all links of the chip.
+    `floor_seconds` is the least time that the links allow. `exposed_seconds` is the time for which the chip that ends
+    last waits for other chips. `busiest` is the direction of a link that carries most bytes. `needed_bytes` are the
+    bytes that this direction would carry if the bytes that come to a chip were spread evenly over all links of the
+    chip.
     """
 
     chips: int
@@ -191,9 +197,9 @@ class Row:
 
     - `commit` is the branch commit of an accept, the log commit of anything else (empty: only its file in
       `experiments/` is known here). `time_ratio` is against the champion at the time of the attempt.
-    - `key` is the whole key behind `key_digest`, which stands for the timing key. `is_on_branch` is False for an accept
-      in the log that no branch here holds, None if inapplicable or unknown.
-    - `revokes` are the attempts that lost their title in a `revoke`, `holder` is the attempt that got it.
+    - `key_digest` is a hash of the timing key; `key` is the whole key. `is_on_branch` is False for an accept in the log
+      that no branch here holds, None if inapplicable or unknown.
+    - `revokes` are the attempts that lost their title in a `revoke`, `holder` is the attempt that got the title.
     - `members` are the names of a suite's members and their times.
     - `looked_at` is the number of programs from which the sweep chose this one; 0: no sweep, None: an older record.
     - `schedule` is the digest of the compiled program, `certificate` the beginning of its certificate's digest, "" if

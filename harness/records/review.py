@@ -37,8 +37,8 @@ class Audit:
 class Judgement:
     """The result of judging a kernel, at its attempt or in a replay.
 
-    `tightest` is the check whose error came nearest to its tolerance, and the fraction of the tolerance it used.
-    `certificate` stands for the certificates of its programs, "" if it has none.
+    `tightest` is the check whose error came nearest to its tolerance, and this error as a fraction of the tolerance.
+    `certificate` has the shortened digests of its programs' certificates; "" if a program has none.
     """
 
     outcome: Outcome
@@ -78,7 +78,7 @@ class Replay:
 
     `differences` lists in words the changes of key, policy and problem since the attempt. `drift` is seconds now /
     then, None if one of the two is not known or their sources, chips or problems differ. `changes` are the counters
-    that moved. `redrawn` are the recorded checks, each repeated with its own seed; `are_same_draws` is False if judge
+    that differ. `redrawn` are the recorded checks, each repeated with its own seed; `are_same_draws` is False if judge
     or problem changed, so that a seed may draw other inputs.
     """
 

@@ -25,9 +25,9 @@ class RejudgedAttempt:
 class Revocation:
     """The champion that lost its title, and every accepted attempt judged again for it, the newest first.
 
-    `tried` begins with the champion. If the last of `tried` passes, it holds the title now and `holder` is its number.
-    If no accepted attempt passes, `holder` is None and the contest has no champion. All other attempts in `tried` fail,
-    so none can become the champion again without a new attempt. `reason` is a person's text, often empty.
+    `tried` begins with the champion. If the last of `tried` passes, that attempt holds the title now, and `holder` is
+    its number. If no accepted attempt passes, `holder` is None and the contest has no champion. All other attempts in
+    `tried` fail, so none can become the champion again without a new attempt. `reason` is a person's text, often empty.
     """
 
     champion: int
@@ -37,5 +37,5 @@ class Revocation:
 
     @property
     def revoked(self) -> tuple[int, ...]:
-        """The attempts that no longer hold a title."""
+        """The attempts in `tried` that fail, and so lost their title."""
         return tuple(rejudged.attempt for rejudged in self.tried if rejudged.failure is not None)

@@ -78,7 +78,7 @@ class PastAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindTried:
-    """All attempts of one kind of change: their numbers, the wins that still count, the least time ratio."""
+    """All attempts of one kind of change: their numbers, the count of valid wins, the least time ratio."""
 
     kind: ChangeKind
     attempts: tuple[int, ...]

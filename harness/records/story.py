@@ -65,8 +65,8 @@ class Gain:
     Rebaselines, undos and revokes are not in `attempts`. `accepted` counts attempts that were accepted and still count.
     `revoked` counts attempts that were accepted but were undone or revoked, or are not on the branch. `first` is the
     oldest accepted attempt with a time on the scale, and `is_whole` is True if no earlier attempt was accepted.
-    `peak_share` is the champion's share of the matrix units' peak if it is compute-bound, of the HBM bandwidth if
-    memory-bound; None if no record tells.
+    `peak_share` is the fraction that the champion reaches of the matrix units' peak if it is compute-bound, or of the
+    HBM bandwidth if it is memory-bound; None if no record has it.
     """
 
     source: Source

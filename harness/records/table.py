@@ -28,7 +28,7 @@ class Table:
 
     `origin` names the source of the numbers (`mixed`: a column or its title names the source). `notes` are whole
     sentences on the meaning of the numbers and on omissions. `why_empty` is a sentence if there are no rows, else "".
-    Raises ValueError if a row does not fit the columns, or an empty table has no `why_empty`.
+    Raises ValueError if a row does not fit the columns, or if the table has both rows and `why_empty`, or neither.
     """
 
     name: str

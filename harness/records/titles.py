@@ -75,7 +75,7 @@ def titles(rows: Sequence[Row]) -> Iterator[Title | None]:
 
 
 def is_check(row: Row, title: Title | None) -> bool:
-    """True if `row` is a rebaseline of the champion's text, or of a text with the champion's program."""
+    """True if `row` is a rebaseline of the champion's text or program, with the champion's source and chip."""
     if title is None:
         return False
     champion = title.row

@@ -46,7 +46,7 @@ class Key:
         return (*code, self.problem, self.chip, self.source, *versions)
 
     def counts_for(self, other: "Key") -> bool:
-        """True if evidence under this key counts under the other: times are comparable, and checks are the same."""
+        """True if evidence under this key counts under `other`: the timing keys and the keys of checks are equal."""
         return (self.timed, self.checks) == (other.timed, other.checks)
 
 
@@ -127,7 +127,7 @@ class Verdict:
     - Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since the last accept,
       `error_rate` is the largest chance of accepting a candidate that gains too little.
     - Simulated gains only: `resimulated` is the pair on other machines, on which the gain has to hold.
-    - Suites only: `members` are the times at each of them.
+    - Suites only: `members` are the times at each member.
     """
 
     outcome: Outcome

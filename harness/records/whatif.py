@@ -58,7 +58,7 @@ class Answer:
     """The module's time on the scaled machine, and its ratio to the time on the real machine (new / old).
 
     With several timing inputs, both are means over the inputs. `parts` has, by name, the ratios of the timing inputs
-    and of the operations with a notable share of the time, in each case only if there are several.
+    and of the operations that take a notable share of the time, in each case only if there are several.
     """
 
     scale: Factors

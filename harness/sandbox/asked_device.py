@@ -1,7 +1,7 @@
 """The device that JAX reports to a traced function: the chip that the function is traced for, not the tracing CPU.
 
 Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. With the values
-of the tracing CPU, they would produce a different program from the one on the chip.
+of the tracing CPU, these packages would produce a different program from the one on the chip.
 """
 
 import contextlib

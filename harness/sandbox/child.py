@@ -31,7 +31,7 @@ _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
 # The length of the random text that the parent sends with each request, and with which the answer must begin.
 _NONCE_DIGITS = 32
-# Messages show paths in this folder relative to it.
+# Messages show paths below this folder relative to the folder.
 _TOP = Path(harness.__file__).parent.parent
 # A child with this confinement may read installed files, and read and write its own folder.
 _NOTHING_ELSE = Confinement()

@@ -25,9 +25,9 @@ _KEPT_FAMILY = "LC_"
 # The compiler passes whose dumps the simulator reads; for several chips also the pass that shows sync flags.
 _PASSES = "final_(bundles|hlo-static-per-bundle)"
 _PASSES_OF_SEVERAL = f"({_PASSES}|post-delay-converter)"
-# When XLA compiles a large CPU program, its fusions take most of the time, and each fusion takes about the same. If
-# fusions may have several outputs, there are fewer fusions, and compiling takes half the time. Results may differ in
-# the last place, as they do from one version of XLA to the next. jaxlib 0.10.2 and 0.12.0 know these options.
+# When XLA compiles a large CPU program, the fusions take most of the time, each about equally long. If fusions may have
+# several outputs, there are fewer fusions, and compiling takes half the time. Results may differ in the last place, as
+# they do from one version of XLA to the next. jaxlib 0.10.2 and 0.12.0 know these options.
 _FEWER_FUSIONS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion,xla_cpu_disable_loop_unrolling"
 # With instructions newer than AVX, XLA fuses a product and a sum into one operation, which rounds once. The chip's
 # vector unit has no such instruction: it rounds twice. jaxlib 0.10.2 and 0.12.0 know this option.

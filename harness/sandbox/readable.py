@@ -94,7 +94,7 @@ def _is_narrow(path: str) -> bool:
     place = Path(path).resolve()
     kept = [Path("/etc"), Path("/home"), Path("/root")]
     project = Path(harness.__file__).resolve().parent.parent
-    # In a clone the project's folder has contests; if the harness is installed from a wheel, it has all packages.
+    # In a clone this folder has contests. If the harness is installed from a wheel, the folder has all packages.
     if project not in {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}:
         kept.append(project)
     with contextlib.suppress(KeyError):

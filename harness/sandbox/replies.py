@@ -12,7 +12,7 @@ from harness.sandbox import strip_paths
 
 # Whole numbers are counts, bytes and cycles, which never need more than 64 bits.
 _LARGEST = 1 << 63
-# The most characters of a field that holds sentences, by the field's name; paths in them are shortened.
+# The most characters of a field that holds sentences, by the field's name; paths in these sentences are shortened.
 _SENTENCES = {
     "message": strip_paths.MESSAGE_CHARACTERS,
     "warnings": 600,
@@ -20,7 +20,7 @@ _SENTENCES = {
     "reasons": 600,
     "not_understood": 600,
     "kind": 60,
-    # The title of a report, and a sentence of it.
+    # The title of a report, and the report's sentence about the problem.
     "kernel_name": 120,
     "problem_description": 400,
 }

@@ -21,7 +21,7 @@ _ESCAPES = re.compile(
 # Unicode's control and format characters (bidirectional overrides, zero widths), surrogates, private and unassigned
 # characters, line and paragraph separators. They control a terminal or a browser, or look like other characters.
 _HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-# A path up to the folder of packages or of the standard library; the rest names the file. It may have blanks in quotes.
+# A path up to the folder of packages or of the standard library; the rest names the file. Quoted paths may have blanks.
 _PATH = r"(?:(?<=\")/[^\"\n]+|(?:/[^\s\"'/]+)+)"
 _LIBRARIES = re.compile(rf"{_PATH}/(?:site|dist)-packages/|{_PATH}/(?=python3\.\d+/)")
 

@@ -1,4 +1,4 @@
-"""Child processes forked from an idle one that has imported JAX: a start costs 20 ms instead of a second.
+"""Child processes forked from an idle process that has imported JAX: a start costs 20 ms instead of a second.
 
 The process that forks (`forking`) never sees a candidate. It has one thread and no device, so forking is safe, and it
 ends when this process ends. Each fork is confined like any other child before it receives a request, serves one

@@ -108,7 +108,7 @@ def _failure(error: BaseException, stage: Stage) -> Failure:
     """The Failure that reports an unexpected exception."""
     text = description(error)
     kind, message = "crash", text.splitlines()[0]
-    # XLA reports a lack of memory with an error type of its own, whose text contains this word.
+    # XLA reports a lack of memory by an error of its own type, and this word is in the error's text.
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
         kind, message = "out-of-memory", f"out of memory: {message}"
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -3,7 +3,7 @@
 try:
     from harness.shell.main import program
 except KeyboardInterrupt:
-    # Importing takes a moment, and Ctrl-C during it must end the program as at any other time.
+    # Importing takes a moment. Ctrl-C during the import must end the program as it does later.
     raise SystemExit(130) from None
 
 raise SystemExit(program())

@@ -17,11 +17,11 @@ from harness.errors import RatchetError, UsageError
 KERNEL = "kernel.py"
 # The contest's own files, which no kernel imports as helpers.
 _JUDGES = frozenset(("kernel", "prepare"))
-# Modules that are never helpers. Most kernels import only these, so for most kernels no file is looked for.
+# Modules that are never helpers. Most kernels import only these, so most kernels need no search for helper files.
 _INSTALLED = frozenset((*sys.stdlib_module_names, "harness", "jax", "jaxlib", "ml_dtypes", "numpy"))
 _MARK = "\n# ---- beside kernel.py: {} ----\n"
 _MARKED = re.compile(rb"\n# ---- beside kernel\.py: ([A-Za-z_]\w*\.py) ----\n")
-# Constants that hold words for people, and the ending of names of constants that hold environment variables' names.
+# Constants that hold words for people; the suffix of constants that hold the name of an environment variable.
 _WORDS = ("KERNEL_NAME", "PROBLEM_DESCRIPTION")
 _VARIABLE = "_ENV"
 
@@ -53,7 +53,7 @@ class Candidate:
 
     @classmethod
     def of_files(cls, files: Mapping[str, bytes]) -> "Candidate":
-        """The candidate of these files, kernel.py among them. Raises RatchetError `reserved-line`."""
+        """The candidate with these files, which include kernel.py. Raises RatchetError `reserved-line`."""
         for name, data in files.items():
             if _MARKED.search(b"\n" + data + b"\n"):
                 mark = _MARK.format("NAME.py").strip()

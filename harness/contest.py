@@ -165,7 +165,7 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     - `bad-prepare` if prepare.py does not load, lacks CHIP or problem(), or has an invalid STUBS or ASSUME;
     - `unconfined-prepare` if prepare.py is code that cannot be confined here.
 
-    Raises UsageError `unknown-chip`, and `unknown-slice` if the mesh is no slice of this chip that can be simulated.
+    Raises UsageError `unknown-chip`, and `unknown-slice` if slices of this chip with this mesh cannot be simulated.
     """
     directory = require(directory)
     files.refuse_links(directory)

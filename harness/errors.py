@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 class RatchetError(Exception):
-    """A known error. `kind` is stable, so programs may test it.
+    """An error that a person can act on. `kind` is stable, so programs may test it.
 
     The text says what was expected, what was there instead, where, and what to do next.
     """

@@ -71,7 +71,7 @@ def make_directory(directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in `directory` durable; without it a rename may be forgotten by a power cut."""
+    """Makes the names in `directory` durable: otherwise a power cut may undo a rename."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -14,7 +14,7 @@ CHIPS = tuple(
 )
 TPUS = tuple(listed_chip for listed_chip in CHIPS if listed_chip.platform == "tpu")
 GPUS = tuple(listed_chip for listed_chip in CHIPS if listed_chip.platform == "cuda")
-# The chip of judgements and predictions if nothing names another.
+# The chip to judge and predict for if nothing names another chip.
 DEFAULT_CHIP = "v5e"
 # Chips whose programs address other chips by numbers that are larger than any chip's number (libtpu 0.0.42).
 _NUMBERED_BY_CORE = ("v4",)

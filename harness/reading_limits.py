@@ -29,7 +29,7 @@ ANSWER = Limit(counts="bytes in an answer", most=64 * _MIB, variable="RATCHET_MA
 # The limit of the verb `table`, which takes minutes for each shape.
 SHAPES = Limit(counts="shapes in a file", most=10_000, variable="RATCHET_MAX_SHAPES")
 # The most programs from which the best may be chosen. Nobody has compiled so many, and from 10^13 on a double cannot
-# distinguish the chance that is left to each program from 0.
+# distinguish the chance of a false gain that is allowed to each program from 0.
 MOST_LOOKED_AT = 10**9
 # The limits of a whole process that reads files. The process may always take this much, however small the files are.
 MEMORY = Limit(counts="bytes of memory", most=1024 * _MIB, variable="RATCHET_MAX_MEMORY_BYTES")
@@ -80,7 +80,7 @@ def _size(status: os.stat_result, path: Path, limit: Limit) -> int:
 
 
 def read_stream(stream: IO[bytes], name: str, limit: Limit = FILE) -> bytes:
-    """Everything that comes out of `stream`. Raises RatchetError `too-large`."""
+    """All bytes of `stream`. Raises RatchetError `too-large`."""
     most = limit.value
     data = stream.read(most + 1)
     if len(data) > most:

@@ -8,7 +8,10 @@ PREPARE = "contest_prepare_"
 
 
 def place_in_prepare(error: BaseException) -> str:
-    """File and line of the last call in prepare.py before `error`, such as `prepare.py line 34: `; "" if none."""
+    """File and line of the innermost frame of prepare.py in the traceback, such as `prepare.py line 34: `.
+
+    "" if the traceback of `error` has no such frame.
+    """
     frames = [
         (frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)

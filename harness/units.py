@@ -54,7 +54,7 @@ def count(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """A count in at most five characters, from 10,000 on with a suffix: `1048576` -> `1.05M`."""
+    """A count with three significant digits and a suffix: `1048576` -> `1.05M`; below 10,000 in full."""
     for least, scale, suffix in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= least:
             return f"{value / scale:.3g}{suffix}"

@@ -64,7 +64,7 @@ class Op(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """One very long instruction word; `address` is the place of the word in the program.
+    """One very long instruction word; `address` is the word's address in the program.
 
     `regions` are the numbers of the regions that start with this bundle. `ends` is True if a region ends with it.
     """
@@ -77,7 +77,7 @@ class Bundle(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The final schedule of one HLO op, its bundles in order of their address.
+    """The final schedule of one HLO op, with its bundles in order of address.
 
     - `grid_exit`: the index of the bundle with the exit test of a Pallas kernel's grid loop; None without a grid loop.
     - `pipeline_depth`: the number of runs of that test minus the number of runs of the kernel's body.
@@ -139,7 +139,7 @@ class ModuleDump:
 
     - `hlo`: the text of the scheduled HLO module, empty if the compiler did not dump it.
     - `digest`: equal for equal schedules, even if names of values and kernels differ.
-    - `timings`: sets of tables. The module is executed once with each set. Without sets, its arguments are unknown.
+    - `timings`: sets of tables. The module is simulated once with each set. Without sets, its arguments are unknown.
     - `assumption`: the stated direction of branches that depend on a vector's contents.
     - `constants`: words in HBM from the executable of a program of several chips, by their names in `top`.
     """

@@ -2,7 +2,7 @@
 
 XLA computes many of the tables that a kernel branches on, such as the groups of a grouped matmul or the target rows of
 a scatter. The instructions that compute a table are copied into a new module, which XLA compiles for this computer.
-Fusions are opened, and the TPU's layouts are left out.
+Fusions are inlined, and the TPU's layouts are left out.
 """
 
 import os
@@ -323,7 +323,7 @@ class _Writer:
         return self._written(frame, instruction.shape.plain, instruction.opcode, text, attributes)
 
     def _array(self, place: _Place, frame: _Frame) -> str:
-        """The name of one instruction for the place. A tuple instruction joins the parts of a tuple."""
+        """The name of an instruction with the value at `place`; a new tuple instruction joins the parts of a tuple."""
         if isinstance(place, str):
             return place
         parts = [self._array(part, frame) for part in place]

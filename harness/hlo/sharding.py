@@ -104,7 +104,7 @@ class Mesh:
         return math.prod(size for _, size in self.axes)
 
     def place(self, device: int) -> tuple[int, ...]:
-        """The place of a device along each axis."""
+        """The coordinates of a device: its position along each axis."""
         places = []
         for _, size in reversed(self.axes):
             device, at = divmod(device, size)

@@ -27,7 +27,7 @@ SHORTEST = 2 * BLOCK
 def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
     """The first and last row of every group of `length` rows, and more rows, spread evenly over the group.
 
-    The group is cut into equal spans. Each gives a random row, and the first and last row of the block of 128 that
+    The group is cut into equal spans. Each span gives a random row, and the first and last row of the block of 128 that
     contains that row. There are as many spans as blocks, or fewer if a group would otherwise give more than about
     `budget` rows. If `length` is at most `budget`, all rows are taken.
     """
@@ -119,7 +119,7 @@ def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:
 
 
 def shifted_blocks(length: int, most: int, size: int, random: np.random.Generator) -> tuple[range, ...]:
-    """`blocks`, shifted by a random number of positions: the first block may be shorter, and one more may be needed.
+    """`blocks`, shifted by a random number of positions: the first block may be shorter, and there may be one more.
 
     No block is shorter than 8 positions (or than `size` or `length` if that is less). Values at fewer positions may by
     chance be zero or have no weight; a change to them then moves no output. A shorter remainder is added to the

@@ -172,7 +172,7 @@ def _of_work(statement: Statement) -> Iterator[str]:
 
 
 def _shard_elements(statement: Statement, array: Array) -> int:
-    """The number of elements of one chip's shard; of the whole array if it cannot be split, as _over_mesh says."""
+    """The number of elements of one chip's shard; of the whole array if it cannot be split (`_over_mesh` complains)."""
     return prod(statement.shard(array) if _can_be_split(statement, array) else array.shape)
 
 
@@ -285,7 +285,7 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
                 yield f"{family}: expected {different} to have the contents that timing_inputs() states, for every seed"
             if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
                 yield f"{family}: expected equal inputs for equal seeds"
-            # Timed contents are the same for every seed, and a family may have nothing else.
+            # Timed contents are the same for every seed, and a family may have no other contents.
             is_stated = family in stated and all(array.is_table for array in expected)
             if not is_stated and all(np.array_equal(a, b) for a, b in zip(first, other, strict=True)):
                 yield (

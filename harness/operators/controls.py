@@ -116,7 +116,7 @@ def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
         yield "the mean of all rows in each", mean
         yield "the first block repeated", first_block
     for place, array in enumerate(problem.statement().inputs):
-        # A null kernel cannot return an input that would have to reach other chips.
+        # The splits must be equal too: a null kernel cannot return data that only other chips hold.
         if all(_kind(array) == _kind(output) for output in outputs):
             yield f"the input {array.name} passed on", _passed_on(place, len(outputs))
 

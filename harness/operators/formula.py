@@ -123,7 +123,7 @@ class Formula(Operator, textures.Textured):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The timed calls; then, at the full shape, a draw and a composite; at a reduced shape, each kind and draws.
+        """The families of timed calls; then a draw and a composite (full shape), or each kind and draws (reduced).
 
         Far columns and plain inputs are also used alone at the full shape, because only there does a state go through
         many steps, and only there are runs long.
@@ -333,8 +333,8 @@ class Formula(Operator, textures.Textured):
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Probes that each multiply one block of values along an axis of a numeric input by 0.5.
 
-        Output rows that surely change in `reference` must change, and rows that do not change there must not. No probes
-        at the full shape, where every element is compared.
+        Output rows that surely change in `reference` must change, and rows that do not change in `reference` must not
+        change. There are no probes at the full shape, where every element is compared.
         """
         if full:
             return ()
@@ -357,7 +357,7 @@ class Formula(Operator, textures.Textured):
         return tuple(probes)
 
     def _parts(self, elements: NDArray[np.bool_], of_row: Callable[..., Any]) -> list[Part]:
-        """The unbroken runs of rows of each output in which `of_row` (any or all) of the elements are chosen."""
+        """The unbroken runs of rows of each output in which `of_row` (any or all) of the `elements` are True."""
         return [
             Part(rows=rows, columns=range(columns.start, columns.stop))
             for _, _, columns in spans(self.arrays()[1])

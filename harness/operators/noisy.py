@@ -23,7 +23,7 @@ class Noisy(np.ndarray):
     """A float64 array in which every operation errs at random, as much as the same operation does in float32.
 
     Sums and products of matrices err as `sum_variance` says, for any order of addition. Functions that only move
-    numbers, such as `np.where`, add no error. The errors follow from `random` alone.
+    numbers, such as `np.where`, add no error. `random` determines the errors.
     """
 
     random: np.random.Generator | None

@@ -51,7 +51,7 @@ def in_rows(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def fewest_rows(outputs: Sequence[Output]) -> Output:
-    """The output with the fewest rows, the first if there are several; `outputs` are the stated or computed ones."""
+    """The output with the fewest rows, the first if there are several; `outputs` are stated or computed outputs."""
     return min(outputs, key=lambda output: prod(output.shape[:-1]))
 
 

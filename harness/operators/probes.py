@@ -87,7 +87,7 @@ def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any],
 def _slice(places: range, length: int) -> slice:
     """The positions as a slice, because numpy takes a range for an array of indices.
 
-    Raises IndexError if the positions do not rise or lie outside the axis.
+    Raises IndexError if the positions lie outside the axis or are not in rising order.
     """
     if places.step < 1 or places.start < 0 or places.stop > length:
         raise IndexError(f"expected rising places below {length}, got {places}")

@@ -31,7 +31,10 @@ class Problem(Protocol):
         """The input families that a kernel must pass at the contest's full shape, or at a reduced shape."""
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """Inputs in the order of `statement().inputs`, equal for equal seeds. Raises ValueError for no such family."""
+        """Inputs in the order of `statement().inputs`; equal seeds give equal inputs.
+
+        Raises ValueError for an unknown family.
+        """
 
     def reduced(self) -> Iterator["Problem"]:
         """The same operation at shapes smaller than this one, in increasing size."""

@@ -151,7 +151,7 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
     if rows > 1:
         for empty, share in ((array, texture.empty_rows), (array.T, texture.empty_columns)):
             if share:
-                # Half of the rows or columns at borders of blocks are zeroed too: kernels may test only those.
+                # Half of the rows or columns at borders of blocks are zeroed too: kernels may test only these.
                 edges = borders(len(empty))
                 empty[empty_lines(len(empty), share, random)] = 0
                 empty[edges[random.random(len(edges)) < 0.5]] = 0
@@ -217,7 +217,7 @@ class Textured(space.Recipes):
 
     @property
     def _textured_inputs(self) -> tuple[Array, ...]:
-        """The inputs that have a texture each."""
+        """The inputs, each of which has a texture."""
         return self.statement().inputs
 
     @property

@@ -67,7 +67,7 @@ class Scaling(Protocol):
     """A problem that multiplies whole rows or columns of its output by factors, which must not be rounded to bfloat16.
 
     The error of rounding a factor is as small as the error of rounding the output. But all elements of a row or column
-    share this error, whatever the unit in which the factor is rounded.
+    share this error, at whatever scale the factor is rounded.
     """
 
     def factors(self) -> dict[str, Literal[0, 1]]:
@@ -362,7 +362,7 @@ class _Forbidden:
 
 
 def _roundings(problem: Problem, inputs: Sequence[Values], rows: Rows, output_errors: Errors) -> Iterator[_Forbidden]:
-    """The roundings of a Forbidding problem, each with the kernel's error along the error of this rounding."""
+    """The roundings of a Forbidding problem, each with the kernel's error projected onto the error of this rounding."""
     for name, alone in problem.forbidden(inputs, rows).items() if isinstance(problem, Forbidding) else ():
         along = alone / output_errors.deviation
         size = float(np.square(along).sum())

@@ -28,7 +28,7 @@ from harness.sandbox import confinement, environment
 from harness.sandbox.child import Children
 
 _Reply = TypeVar("_Reply")
-# Enough on a busy machine: stating a problem of harness.operators takes 0.1 s, checking it some seconds.
+# Enough on a busy machine: stating a problem of harness.operators takes 0.1 s, checking it takes a few seconds.
 _SECONDS = 120.0
 _MEMORY_BYTES = 8 << 30
 # A reply has the timing inputs in base64, which takes four bytes for three.

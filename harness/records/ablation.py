@@ -6,7 +6,7 @@ from typing import Literal
 # `gain`: the judge would accept the change again. `loss`: the judge would accept the removal of the change. `unclear`:
 # the difference is within the simulator's uncertainty. `none`: the difference is below the minimum effect.
 # `superseded`: none of the change's lines is left in the champion. `needed`: the champion fails without the change.
-# `unknown`: the champion without the change has no time, or fails for a reason that may be the machine.
+# `unknown`: the champion without the change has no time, or the machine may have caused its failure.
 Effect = Literal["gain", "loss", "unclear", "none", "superseded", "needed", "unknown"]
 
 # The reason for taking other changes out together with a change: they changed the same lines, or the champion fails

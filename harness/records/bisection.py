@@ -10,7 +10,7 @@ Metric = Literal["time", "spills", "correctness"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedVersion:
-    """One kernel of the history, judged now. `is_bad` is None if judging failed, for the reason in `failure`.
+    """One kernel of the history under the present judge. `is_bad` is None if judging failed, as `failure` states.
 
     `spills` are executed saves of vector registers to VMEM, summed over the members of a suite.
     """

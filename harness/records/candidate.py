@@ -16,8 +16,8 @@ MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-chan
 class Failure:
     """The failure of a candidate, as a value and not as an exception. `kind` is stable for programs.
 
-    `is_of_program` is True for a crash by one of Python's errors about shapes, types or names. The same source fails in
-    the same way every time, so the machine is not the cause of such a crash.
+    `is_of_program` is True for a crash with one of Python's errors about shapes, types or names. The same source fails
+    in the same way every time, so the machine is not the cause of such a crash.
     """
 
     stage: Stage

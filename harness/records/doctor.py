@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 # The severities of findings, worst first: the process ends; two settings exclude each other; a setting has no effect;
-# something is missing; times or dumps are harmed.
+# something is missing; times or dumps are distorted.
 Severity: TypeAlias = Literal["ends the process", "contradiction", "no effect", "missing", "harmful"]
 Phase: TypeAlias = Literal["import", "first call", "second call", "run"]
 State: TypeAlias = Literal["ok", "note", "problem"]

@@ -219,7 +219,7 @@ class LinkTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """The run of the final schedule. If there is no latency (`seconds` is None), `unknown` has the reasons.
+    """A simulated run of the final schedule. If there is no latency (`seconds` is None), `unknown` has the reasons.
 
     - Cycles: `bundle_cycles` (issued bundles, one cycle each) + `dma_wait_cycles` + `unit_stall_cycles` +
       `launch_cycles` (the top-level program, and waiting for the other core) = `cycles`.
@@ -237,8 +237,8 @@ class Simulation:
     - `runs`: the runs with the problem's timing inputs, if the problem has integer inputs. All other fields are of the
       first run.
     - `schedule`: a digest of the bundles, equal for equal bundles; "" in older records.
-    - `range_seconds`: the least and the most time of a program that has no latency because the SparseCore does a part
-      of it (judge/simulate/sparse_core.py), if both are known.
+    - `range_seconds`: the shortest and the longest time of a program that has no latency because the SparseCore does a
+      part of it (judge/simulate/sparse_core.py), if both are known.
     - `as_profiled_seconds`: only in old records, an estimate of the time that a device profile shows.
 
     If two cores share the work, cycles, op times and `breakdown` are those of the core that ends last, and all other

@@ -27,9 +27,9 @@ class Policy:
     # If False, children have the user's permissions, as on a Linux without Landlock and seccomp.
     is_confined: bool = True
     # The samples of a paired benchmark are evaluated after these numbers of pairs ("looks"). The benchmark ends with a
-    # decision, after the last look, or before a batch that would exceed `paired_seconds` in total. Each look costs
-    # certainty. If each number is twice the number before, few looks are enough, and at most half of the pairs are
-    # timed in vain.
+    # decision, after the last look, or before a batch that would exceed `paired_seconds` in total. The allowed error
+    # rate is divided among the looks. If each number is twice the number before, few looks are enough, and at most half
+    # of the pairs are timed in vain.
     looks: tuple[int, ...] = (20, 40, 80, 160, 320)
     paired_seconds: float = 60.0
     # The chance of a false accept (of a candidate that gains too little) between two accepts, over any number of

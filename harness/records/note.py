@@ -17,7 +17,7 @@ class Note:
     """The time of a recorded kernel under another key (`timed`), or the outcome of checking a champion (`checked`).
 
     - `kernel_sha256`: the hash of the kernel.py that the note is about, which attempt `attempt` recorded.
-    - `after`: the last attempt when the note was taken. `when`: the UTC time.
+    - `after`: the newest attempt when the note was taken. `when`: the UTC time.
     - `key_digest`: a hash of the timing key. `checks_digest`: a hash of the checks key; if it is empty, nothing was
       checked. `checks_passed` of `checks` checks passed.
     - `failure_kind`, `reason`: the reason why there is no time, or why a champion fails; otherwise both are empty.

@@ -39,7 +39,7 @@ class Work:
 
     `exponentials` counts the exponentials without which the outputs cannot be computed. `matmul_dtype` is the dtype of
     the matmuls' operands (numpy/ml_dtypes name): utilisation and roofline refer to the chip's peak for it. `link_bytes`
-    are the bytes that must come to each chip from other chips.
+    are the bytes that each chip must receive from other chips.
     """
 
     matmul_flops: int

@@ -195,7 +195,7 @@ class Report:
 class Row:
     """One attempt as the results table shows it; small enough for a commit message.
 
-    - `commit` is the branch commit of an accept, the log commit of anything else (empty: only its file in
+    - `commit` is the branch commit of an accept, the log commit of any other attempt (empty: only the attempt's file in
       `experiments/` is known here). `time_ratio` is against the champion at the time of the attempt.
     - `key_digest` is a hash of the timing key; `key` is the whole key. `is_on_branch` is False for an accept in the log
       that no branch here holds, None if inapplicable or unknown.

@@ -18,7 +18,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """A ledger checked against itself: counts of checked things, and the findings; `notes` are facts, not faults.
+    """A ledger checked against itself: counts of what was checked, and the findings; `notes` are facts, not faults.
 
     `kernels` counts the kernel.py files whose hash was recomputed, `records` the records decoded and derived anew.
     """

@@ -88,7 +88,7 @@ class KindTried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An attempt that was refused, with the error's kind and message, because its program or schedule is known.
+    """An attempt that was refused because its program or schedule is known, with the error's kind and message.
 
     `champion` held the title at that time; the refused kernel changed `lines` of its files (`kernel.py:18`).
     """

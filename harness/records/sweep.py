@@ -12,7 +12,7 @@ class ScreenedSetting:
 
     If `seconds` is None, `failure_kind` says why: a stage's failure, or `no-latency`. For a suite without a failure,
     `message` may say that a member takes longer than the champion by more than the suite allows. `same_as` is the
-    earlier attempt that judged this very program under the same key, None if there is none.
+    earlier attempt that judged the same program under the same key, None if there is none.
     """
 
     settings: tuple[tuple[str, str], ...]
@@ -37,8 +37,8 @@ class Sweep:
 
     `source` is the source of the screened latencies. These latencies only select a setting; the selected setting is
     compiled, checked and timed again like any attempt. On a device the new time is an independent sample, so screening
-    many settings does not raise the chance of a lucky accept. A second simulation gives the same time, with the same
-    error.
+    many settings does not raise the chance of a lucky accept. If times are simulated, the new time equals the screened
+    time and has the same error.
 
     - `refused`: the settings that were judged and failed before a setting passed, the fastest first. If all settings
       fail, the attempt records the fastest.

@@ -1,13 +1,13 @@
 """Denies a child the files, network, processes and privileges that it does not need, without root, on Linux.
 
-It applies four layers. All processes that the child starts inherit them, and nothing can undo them:
+This module applies four layers. All processes that the child starts inherit them, and nothing can undo them:
 - `no_new_privs`;
 - Landlock (landlock(7)): reads and writes of named files and folders only (`readable`), no TCP, no signals to processes
   outside;
 - a seccomp filter (seccomp(2)) that refuses every system call except those that `system_calls` names;
 - limits on the size of a written file and on the number of open files.
 
-The limit on memory is `child_memory_bytes` in records/judging_limits.py; sandbox/child.py sets it.
+The limit on memory is `child_memory_bytes` in records/judging_limits.py; sandbox/child.py enforces it.
 
 If the Linux kernel lacks a layer, the other layers still apply, and the evidence names the layers that applied.
 """

@@ -13,8 +13,8 @@ import harness
 from harness.sandbox.editable import editable_roots
 
 # The files that children open under CPython 3.11 and 3.12 with JAX 0.10 and 0.12 on Debian, found by tracing, and paths
-# of other distributions. Paths that do not exist are skipped. None reveals facts about people: no /etc/passwd, hosts or
-# hostname, no home folder, no settings of services.
+# of other distributions. Paths that do not exist are skipped. No path reveals facts about people: no /etc/passwd, hosts
+# or hostname, no home folder, no settings of services.
 _SHARED_LIBRARIES = ("/lib64", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store", "/gnu/store")
 # These folders hold more than libraries. Only Debian's subfolder for this machine type is used if it exists.
 _OF_EVERY_MACHINE = ("/lib", "/usr/lib")

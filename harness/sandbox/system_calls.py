@@ -39,7 +39,7 @@ ALLOWED: dict[str, str] = {
         timer_settime 223 110  timer_gettime 224 108  timer_getoverrun 225 109  timer_delete 226 111
         timerfd_create 283 85  timerfd_settime 286 86  timerfd_gettime 287 87
     """,
-    # Handlers of signals, and signals to itself: abort() and the crash handlers of absl.
+    # Handlers of signals, and signals to the process itself: abort() and the crash handlers of absl.
     "signals": """
         rt_sigaction 13 134  rt_sigprocmask 14 135  rt_sigreturn 15 139  rt_sigpending 127 136  rt_sigtimedwait 128 137
         rt_sigsuspend 130 133  sigaltstack 131 132  pause 34 -  kill 62 129  tgkill 234 131
@@ -149,7 +149,7 @@ def _read(table: str, machine: str) -> Iterator[tuple[str, int]]:
 
 
 def _conditions(own_pid: int) -> dict[str, tuple[_Condition, ...]]:
-    """Conditions on the arguments of some calls, by name; except of pointers, the kernel uses only the low halves."""
+    """Conditions on arguments of some calls, by name; except for pointers, the kernel uses only their low halves."""
     to_itself = (_Condition(offset=_low(0), values=(own_pid,)),)
     return {
         "clone": (

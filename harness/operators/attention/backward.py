@@ -177,7 +177,7 @@ class AttentionBackward(Operator, Recipes):
 
         far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
         is small compared with dp and delta.
-        far-scores: all scores of a query have about 50 to 300 in common, mostly below zero.
+        far-scores: one number of about 50 to 300, below zero for most queries, is added to all scores of a query.
         light-keys: the first half to three quarters of the keys have hardly any weight for any query. Their dk and dv
         are as small as these weights, but have the same relative accuracy as those of other keys. The light keys always
         include a block half as long as the shortest sequence.
@@ -281,15 +281,15 @@ class AttentionBackward(Operator, Recipes):
         - dk_j:  scale^2 sum_i (E + p^2 T) q_i^2;
         - dq_i:  scale^2 (sum_j E k_j^2 + (sum_j p k_j)^2 T_i).
 
-        To each are added the variances of its float32 sum (`sum_variance`) and of the output's rounding, ulp^2 / 12,
-        which is exact for rounding to nearest.
+        Each variance also includes that of the float32 sum (`sum_variance`) and that of the output's rounding,
+        ulp^2 / 12, which is exact for rounding to nearest.
         """
         result = np.empty((len(rows), (self._group + 2) * self.head_dim))
         scale = self.scale**2
         for places, at, group in self._pieces(inputs, rows, np.float64):
             q, k, v, o, lse, do = group
             delta, of_delta = self._deltas(o, do)
-            # Some queries against all keys, then all queries against some keys.
+            # First some queries with all keys, then all queries with some keys.
             some = self._queries_of(at)
             pairs = self._pairs(q[some], k, v, do[some], (lse[some], delta[some]), some, None)
             _, of_gradients = self._variances(pairs, q[some], k, v, do[some])
@@ -449,7 +449,7 @@ class AttentionBackward(Operator, Recipes):
 
 
 def _move_scores(scale: float, q: NDArray[Any], k: NDArray[Any], random: np.random.Generator) -> None:
-    """Changes half of the channels of q and k so that they add one number to all scores of a query, as in _SCORES.
+    """Changes half of the channels of q and k so that they add one number, from _SCORES, to all scores of a query.
 
     All keys of a head have the same numbers in these channels, different in each channel.
     """
@@ -466,7 +466,7 @@ def _move_scores(scale: float, q: NDArray[Any], k: NDArray[Any], random: np.rand
 def _exact_when_scaled(values: NDArray[Any], scale: float, random: np.random.Generator) -> NDArray[Any]:
     """Numbers as large as `values` whose errors in bfloat16 cancel, also after scaling by `scale` or scale log2 e.
 
-    Kernels multiply queries by such a factor and round them once. That would give all scores of a query one error,
+    Kernels multiply queries by such a factor and round them once. That would give all scores of a query the same error,
     which `AttentionBackward.rounding` does not model.
     """
     fractions = 1 + np.arange(_FRACTIONS) / _FRACTIONS

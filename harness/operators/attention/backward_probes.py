@@ -97,7 +97,8 @@ class _Drawn:
             stays += self._others_than(_DV, rows)
         else:
             stays += self._parts(_DV, range(self._sequence))
-        # lse is an input and stays. A large score whose sign changes may exceed lse so far that its weight is inf.
+        # lse is an input and does not change. A large score that changes its sign may exceed lse so far that its weight
+        # is inf.
         factor = _TURNED * _HALVED if array == _K and self._family == "composite" else _TURNED
         return self._probe(name, array, factor, moves, stays)
 
@@ -201,5 +202,5 @@ class _Drawn:
                 yield from parts_of_rows(rows, range(offset, offset + self._head_dim), count)
 
     def _place(self, output: int) -> tuple[int, int]:
-        """How many of an output's rows are in one row of all outputs side by side, and their first column there."""
+        """The number of an output's rows in one row of all outputs side by side, and the first column of these rows."""
         return (self._group, 0) if output == _DQ else (1, (self._group + output - 1) * self._head_dim)

@@ -273,8 +273,7 @@ class Attention(Operator, Recipes):
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), head_dim]` float64: float32 scores and softmax statistics, probabilities and output in dtype.
 
-        Probabilities are not normalised before P V, and products accumulate in float32, as
-        on a matrix unit.
+        Probabilities are not normalised before P V, and products accumulate in float32, as on a matrix unit.
         """
         dtype = DTYPES[self.dtype]
         result = np.empty((len(rows), self.head_dim))

@@ -11,7 +11,7 @@ from harness.operators.blocks import BLOCK, borders, empty_block, empty_lines, t
 from harness.operators.problem import Rows, Values
 from harness.operators.space import generator
 
-# Scores so far below zero that kernels which keep their maximum in bfloat16 fail.
+# The family with scores so far below zero that kernels which keep their maximum in bfloat16 fail.
 FAR_BELOW = "far-below"
 FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values", FAR_BELOW)
 
@@ -174,7 +174,7 @@ def _offsets(shape: InputSizes, random: np.random.Generator, columns: int) -> ND
 
 
 def _aim(shape: InputSizes, random: np.random.Generator, q: Values, k: Values, rows: Rows) -> None:
-    """Aims each query at `rows` at a needle that it may see; neighbours and heads of a group aim at different needles.
+    """Aims each query of `rows` at a needle that it may see; neighbours, and heads of a group, get different needles.
 
     The needle's logit is ln(kv_sequence) + 12 to 14. The other logits are about N(0, logit^2 / head_dim), so at
     head_dim 64 and more the needle far outweighs all of them together. The logit differs in every row: rows with the

@@ -218,5 +218,5 @@ class _Drawn:
 
 
 def middle_of(sequence: int, random: np.random.Generator) -> int:
-    """The number of queries that count as first: a quarter to a half, ending within a block; 0 for one query."""
+    """The number of queries that count as first: a quarter to a half of all, ending within a block; 0 for one query."""
     return drawn_border(sequence, random, range(sequence // 4, sequence // 2 + 1)) if sequence > 1 else 0

@@ -18,7 +18,7 @@ from harness.operators.rounding import DTYPES, SUM_TERMS, drop_subnormal, relati
 _SMALLEST_BLOCK = 64
 # Kernels that keep their sums in bfloat16 take at least this many keys at a time.
 _SUMMED_BLOCK = 128
-# A limit in deviations: about the largest of some ten thousand normal deviates, or more.
+# A limit in deviations, which is above the usual maximum of ten thousand normal deviates.
 _BY_CHANCE = 5.0
 # Squares of smaller numbers lose digits in float32; squares of much smaller numbers are zero.
 _SQUARE_UNDERFLOWS = 1e-15

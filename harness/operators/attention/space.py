@@ -14,7 +14,7 @@ from harness.operators.problem import Values
 # The largest magnitude of a number that is added to all scores of a query. It changes no weight, but a kernel's scores
 # of hidden keys and its first running maximum must be lower than the lowest such score.
 _FAR = 2.0**15
-# The largest logit that a field adds to some keys only: attention sinks of trained models reach some hundred.
+# The largest logit that a field adds to some keys only: attention sinks of trained models reach several hundred.
 MOST = 500.0
 # Beyond these limits an honest kernel's roundings are no longer small, or only the mean of the values is left.
 LIMITS = {
@@ -41,7 +41,7 @@ LIMITS = {
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
 COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
 # The range of the largest score that a query is assumed to have, in deviations of its random scores: about the largest
-# of ten to some hundred normal numbers.
+# of ten to several hundred normal numbers.
 _LARGEST = (1.5, 3.0)
 # The number of channels needed to hit a score exactly, the factor by which the keys are smaller in the second channel,
 # and the bits of a bfloat16's fraction.
@@ -153,13 +153,13 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     absorbs: the first key and a key near the end outweigh all other keys; their strength hardly differs between
     neighbouring queries. The other keys still count, so that a kernel that skips blocks with small weights too early
     is caught.
-    shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
+    shares: half of the keys, stripes of keys, or all keys have a direction in common with the queries.
     far: a number of up to +/-2^15 is added to all scores of a query, which changes no weight. The largest score is
     halfway between two neighbouring numbers of bfloat16. So a running maximum kept in bfloat16 moves by the distance of
     these numbers (128 from 2^14 on), and exp(-128) is 0.
     ties: few distinct keys.
     scales: rows, channels, columns and keys of different scales; some queries are zero.
-    mixture: up to eight fields of rises, sinks and shares, at any scales, now and then with ties.
+    mixture: up to eight fields of rises, sinks and shares, at any scales, sometimes with ties.
     all: fields of rises, creeps, sinks, shares and far; some queries are zero.
     All recipes of a kind have these properties; only their numbers are random.
     """
@@ -417,7 +417,7 @@ def _directions(fields: tuple[Field, ...], d: int, random: np.random.Generator) 
 
 
 def _picked(random: np.random.Generator, fields: int, picks: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """`[batch, heads, sequence, fields]`: which fields each query takes part in."""
+    """`[batch, heads, sequence, fields]`: True for the fields in which each query takes part."""
     order = random.random((*shape, fields)).argsort(axis=-1)
     return order < picks
 

@@ -87,7 +87,7 @@ def gradient_errors(
 ) -> tuple[Exact, Exact]:
     """`[keys, columns of checksums]` each: the results of `errors` for dq, dk and dv of the heads that share keys.
 
-    Queries come head by head. A row holds dq of as many queries as there are heads, and dk and dv of one key.
+    Queries are ordered by head. A row holds dq of as many queries as there are heads, and dk and dv of one key.
     """
     q, k, v, o, lse, do = (array.astype(np.float32) for array in inputs)
     length = len(k)

@@ -27,7 +27,7 @@ _OFFSETS = (96.0, 104.0)
 _CANCELLED = 2.0**10
 # The kind of each row of the composite, by its position modulo 4, counted from a drawn place.
 _COMPOSITE = ("normal", "far-values", "normal", "cancelling")
-# Elements converted at a time.
+# The most elements of x that a survey computes at a time.
 _PART = 1 << 20
 
 

@@ -14,15 +14,15 @@ _TURNED = -1.0
 _LOUD = 2.0**40
 # The most rows that one probe changes: each costs about 50 us.
 _MOST_PROBED = 8192
-# The most elements in all calls of a full probe together, which take a few seconds. They suffice for every column of up
-# to 8192, even if an eighth of the rows is zero.
+# The most elements in all calls of a full probe together, which take a few seconds. They suffice for every column of
+# matrices with up to 8192 columns, even if an eighth of the rows is zero.
 _PROBED = 1 << 27
 _MOST_CALLS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """Probes of y [rows, columns], and with `residual` of h next to it; places follow from the seed."""
+    """Probes of y [rows, columns] and, with `residual`, of h next to it; the seed determines the probed places."""
 
     rows: int
     columns: int
@@ -36,7 +36,8 @@ class Drawn:
         changed, as far as the calls are affordable; otherwise as many columns as there are rows.
 
         A larger element changes its row's scale, and so y in every quarter of the columns; h changes in its column
-        alone. If a kernel leaves a column out of the sum, the rest of that column's row does not change.
+        alone. If a kernel leaves a column out of the sum, the rest of the row in which this column was changed does not
+        change.
         """
         random = self._random(0)
         each = min(_MOST_PROBED, len(rows), self.columns)

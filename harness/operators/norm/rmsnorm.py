@@ -100,7 +100,7 @@ class RMSNorm(Operator, textures.Textured):
         """x, r and w (x and w without residual) of the named family. Raises ValueError for one that does not exist.
 
         normal: all N(0, 1), weights N(1, 1/4). small: rows of zeros, and rows whose mean square is 10^-10 to a hundred
-        times eps. spikes: eight columns of each row, drawn for each row, have nearly all of the sum.
+        times eps. spikes: eight columns of each row, drawn for each row, have nearly all of the sum of squares.
         far-values: rows N(c, 1) with c near 100; a kernel must not subtract the mean. large: squares near 2^28.
         cancelling: r is nearly -x, so that h is far smaller than either; in some columns both are large and r is
         exactly -x. composite: all of these, by row.

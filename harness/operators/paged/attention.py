@@ -81,7 +81,7 @@ class PagedAttention(Operator, Borrowed):
     If sums is "bfloat16", a kernel may keep its maximum and sums over keys in bfloat16 from block to block, as some
     published kernels do by default. The tolerance is wider by the error of these sums. Scores stay within 2^9, because
     the error of such a maximum grows with the scores: beyond 2^14 whole blocks of keys may be lost. If sums is None,
-    they must stay in float32.
+    the maximum and the sums must stay in float32.
 
     Query head h reads key/value head h // (heads // kv_heads). If scale is None, it is 1 / sqrt(head_dim). The problem
     is timed with a decode batch and, if it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is the
@@ -154,7 +154,7 @@ class PagedAttention(Operator, Borrowed):
         return tuple(kind for kind in paged_tables.KINDS if self.tokens is not None or kind not in paged_tables.RAGGED)
 
     def work(self) -> Work:
-        """The useful work of a call, the mean over the timed calls. A query and a visible key count as in Attention.
+        """The useful work of a call, the mean over the timed calls. Query-key pairs count as in Attention.
 
         The tables and the queries, keys and values of all sequences are read, and the outputs written, at least once.
         With `update` the newest keys and values are both read and written.
@@ -295,7 +295,7 @@ class PagedAttention(Operator, Borrowed):
         return (q, *self._cache.laid_out(k, v), *((newest,) if self.update else ()), *self._arrays(tables))
 
     def _seeds(self, seed: int) -> list[int]:
-        """The seeds from which the values of the sequences are drawn, one each."""
+        """The seeds from which the values of the sequences are drawn, one for each sequence."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.sequences)))
         return random.integers(1 << 31, size=self.sequences).tolist()  # type: ignore[no-any-return]
 

@@ -58,7 +58,7 @@ class Cache:
         return (pages, newest) if self.has_newest else (pages,)
 
     def laid_out(self, k: Values, v: Values) -> tuple[Values, ...]:
-        """The pages' arrays of keys and values `[pages, page_size, kv_heads, head_dim]`."""
+        """The arrays of the pages, from keys and values, each `[pages, page_size, kv_heads, head_dim]`."""
         if self.is_split:
             return tuple(np.ascontiguousarray(array.transpose(2, 0, 1, 3)) for array in (k, v))
         return (np.stack((k, v), axis=3).reshape(*self._slots, 2 * self.kv_heads, self.head_dim),)

@@ -89,9 +89,9 @@ class CacheRows(Formula):
         return new, slices, cache, count
 
     def _written_before(self, new: Values, slices: Values, cache: Values, random: np.random.Generator) -> Values:
-        """A copy of `cache` that already holds some new rows: of each piece none, or its first, last and any other row.
+        """A copy of `cache` that already holds some new rows, but not all rows of any piece.
 
-        Which of the three rows a piece has is drawn. No piece has all of its rows.
+        Of each piece it holds a random choice among three rows: the first, the last and one at a random place.
         """
         cache = cache.copy()
         for place, start, rows in slices.T.tolist():

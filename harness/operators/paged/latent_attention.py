@@ -134,8 +134,8 @@ class LatentAttention(Formula):
 
         shared-pages: some sequences begin with the same pages, as they also may in drawn families and the composite.
         in-order: the pages of all sequences, one sequence after another, have successive numbers. equal-lengths: all
-        sequences have the same length, and their numbers of tokens differ by at most one. The length is no whole number
-        of pages, except if `lengths_of` is a page's size.
+        sequences have the same length, and their numbers of tokens differ by at most one. The length is not a whole
+        number of pages, unless `lengths_of` is the size of a page.
         far-below: all scores of a query are as far below zero as the inputs allow; for some queries, as far above.
         """
         inputs = Formula.make_inputs(self, family, seed)
@@ -189,7 +189,7 @@ class LatentAttention(Formula):
         }
 
     def _queries(self, most: int, random: np.random.Generator) -> tuple[Values, int]:
-        """The numbers of tokens of the sequences (first 1s, then up to `most`), and the number of nonzero ones."""
+        """The number of tokens of each sequence (first 1s, then up to `most`), and how many sequences have tokens."""
         count = self.sequences - int(random.integers(self.sequences // 4 + 1))
         left = self.tokens - count
         several = max(int(random.integers(1, count + 1)), -(-left // (most - 1)))

@@ -73,7 +73,7 @@ class _Drawn:
         return probe(name, self._family, regions, moves, stays)
 
     def one_sequence(self) -> Probe:
-        """A probe of all keys and values of one sequence, and of slots and rows that no sequence has."""
+        """A probe of all keys and values of one sequence, and of slots and rows that belong to no sequence."""
         cache = self._cache
         number = int(self._random.integers(len(self._sequences)))
         sequence = self._sequences[number]

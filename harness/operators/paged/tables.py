@@ -27,7 +27,7 @@ KINDS = (
 RAGGED = ("few-sequences", "whole-blocks")
 # Kinds that the full shape gets besides the timed ones: the longest sequences, and the most regular lengths.
 AT_FULL_SHAPE = ("full-table", "equal-lengths")
-# The contents with the most work come first, because the counts of the first run check an executed program.
+# The contents with the most work come first, because executed programs are checked against the first run's counts.
 TIMED = ("mixed", "decode")
 # Share of the sequences in a timed mixed batch that have one query; the last ones share the other queries.
 _DECODING = 7 / 8
@@ -109,9 +109,10 @@ class PageTables:
 
 
 def timed(room: Room, kind: str) -> PageTables:
-    """The tables of a timed batch. decode: one query for each sequence. mixed: the last eighth have many queries each.
+    """The tables of a timed batch; every call gives the same tables.
 
-    Lengths are drawn uniformly from an eighth of the longest to all of it. Every call gives the same tables.
+    decode: one query for each sequence. mixed: each of the last eighth of the sequences has many queries. Lengths are
+    drawn uniformly from an eighth of the longest length to the longest length.
     """
     random = np.random.default_rng((room.sequences, room.longest, room.tokens))
     count = room.most_sequences
@@ -181,7 +182,7 @@ def _queries(room: Room, count: int, random: np.random.Generator) -> NDArray[np.
 
 
 def _whole_blocks(room: Room, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """One query for the first sequence; for each other, in random order, the largest power of two that is left."""
+    """One query for the first sequence; for each other, in random order, the largest power of two that still fits."""
     queries = np.ones(count, np.int64)
     left = room.tokens - count
     for place in 1 + random.permutation(count - 1):

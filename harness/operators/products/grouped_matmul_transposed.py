@@ -24,7 +24,7 @@ _TURNED = -1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedMatmulTransposed(GroupedMatmul):
-    """OUT [groups, k, n]: for each group its rows of LHS [m, k], transposed, times its rows of RHS [m, n].
+    """OUT [groups, k, n]: for each group A^T B, where A is the group's rows of LHS [m, k], B its rows of RHS [m, n].
 
     Rows are sorted by group as in a GroupedMatmul. This is the gradient of that product with respect to its weights:
     LHS is the same, and RHS is the gradient of its output. The matrix of a group without rows is zero. Families, sizes
@@ -59,8 +59,8 @@ class GroupedMatmulTransposed(GroupedMatmul):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """LHS, RHS and the sizes of a family or recipe of a GroupedMatmul. Raises ValueError for any other.
 
-        Values are those of a Matmul that sums over the rows. If terms cancel there is only one group, so that they
-        cancel within it.
+        Values are those of a Matmul that sums over the rows. In the family cancelling there is only one group, so that
+        terms cancel within it.
         """
         turned_lhs, rhs = self.lender.make_inputs(self._values(family), seed)
         return np.ascontiguousarray(turned_lhs.T), rhs, self._group_sizes(family, seed)
@@ -81,7 +81,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return tuple(make(family, seed) for family in families for make in (self._every_row, self._own_rows))
 
     def _every_row(self, family: str, seed: int) -> Probe:
-        """A probe that negates different columns of LHS in each block of rows: these rows of its groups' OUT move."""
+        """A probe that negates different columns of LHS in each block of rows: these rows of OUT move in its groups."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.m, self.k)))
         parts = shifted_blocks(self.m, max(2, self.k // 8), BLOCK // 2, random)
         # Where a needle outweighs all other terms of a row, a block without a needle moves nothing.
@@ -105,7 +105,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return probe(name, family, [region for region in regions if region.ranges[1]], moves, stays)
 
     def _own_rows(self, family: str, seed: int) -> Probe:
-        """A probe that negates different columns of RHS for each group: the group's matrix moves in these only."""
+        """A probe that negates different columns of RHS for each group: only these columns of the group's OUT move."""
         regions, moves, stays = [], [], []
         for group, rows, columns, others in self._columns_of_groups(family, seed):
             stays += [self._part(group, range(self.k), other) for other in others]

@@ -14,7 +14,7 @@ _TURNED = -1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """Probes of an output [rows, columns] whose rows depend on rows of one input; places follow from the seed."""
+    """Probes of an output [rows, columns] whose rows depend on rows of one input, at places drawn from the seed."""
 
     rows: int
     columns: int
@@ -75,7 +75,7 @@ class Drawn:
         return probe(f"columns {columns.start} to {columns.stop - 1} of {name}", "normal", [region], moves, stays)
 
     def parts(self, name: str, array: int, length: int) -> Probe:
-        """A probe of every part of the axis that a last product sums over, each in different columns."""
+        """A probe of every part of the axis that the last product sums over, each in different columns."""
         parts = shifted_blocks(length, max(2, self.columns // 8), BLOCK // 2, self._random(array, length, 1))
         edges = [part * self.columns // len(parts) for part in range(len(parts) + 1)]
         columns = tuple(spans(edges))

@@ -134,7 +134,7 @@ class QuantizedMatmul(Operator, Borrowed):
         return Matmul(m=self.m, n=self.n, k=self.k, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes: an output row must depend on all parts of its row of A, a column on its columns of Q and scales."""
+        """Probes: an output row must depend on all parts of its row of A, a column on its column of Q and its scale."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
@@ -180,9 +180,9 @@ class QuantizedMatmul(Operator, Borrowed):
         """The errors `[len(rows), n]` of rounding sums, sums with one scale, or products of scales to bfloat16.
 
         Each error is about as large as the error of rounding the output once, so the tolerance alone does not detect
-        it. The errors can still be told from the output's rounding, because scales are not powers of two (a single
-        scale may be near a power of two, though). Without row scales, only the sums are listed. Empty for float32,
-        where each error is hundreds of deviations and exceeds the tolerance.
+        it. The errors can still be distinguished from the output's rounding, because scales are not powers of two (a
+        single scale may be near a power of two, though). Without row scales, only the sums are listed. Empty for
+        float32, where each error is hundreds of deviations and exceeds the tolerance.
         """
         if self.dtype == "float32":
             return {}
@@ -244,7 +244,7 @@ class QuantizedMatmul(Operator, Borrowed):
 
 
 def _quantized(values: Values, axis: int, dtype: str) -> tuple[Values, Values]:
-    """The values / steps, rounded to `dtype`, and the float32 steps: the axis's largest value / the type's largest."""
+    """The values / steps, rounded to `dtype`, and the float32 steps: largest size along the axis / largest of dtype."""
     wide, most = values.astype(np.float32), _LARGEST[dtype]
     largest = np.abs(wide).max(axis=axis, keepdims=True)
     steps = np.where(largest > 0, largest / np.float32(most), np.float32(1 / 3)).astype(np.float32)

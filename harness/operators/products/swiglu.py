@@ -255,7 +255,7 @@ class SwiGLU(Operator, textures.Textured):
         """The error `[len(rows), columns]` of each rounding to dtype that the statement forbids, by the rounded value.
 
         To first order, it is the rounding error of the value times its factor in the output. Each error is about as
-        large as that of rounding the output once, so that no bound on the size of errors can tell the roundings apart.
+        large as that of rounding the output once, so no bound on the size of errors can distinguish the roundings.
         """
         dtype = DTYPES[self.dtype]
 

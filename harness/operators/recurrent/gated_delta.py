@@ -1,4 +1,4 @@
-"""Delta rules and gated linear attention: in each step, a state decays and a new value replaces a key's old one."""
+"""Delta rules and gated linear attention: in each step, a state decays and a new value replaces a key's old value."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -115,7 +115,7 @@ class GatedDelta(Formula):
         return inputs
 
     def _repeat_keys(self, inputs: tuple[Values, ...], family: str, seed: int) -> None:
-        """Repeats keys in runs of steps of each head, which hardly decay and forget nearly all that their key recalls.
+        """Repeats keys in runs of steps of each head; these steps hardly decay, and forget what a key recalls.
 
         The powers of the matrix of products of such keys are large, and cancel in a kernel that adds them.
         """
@@ -154,7 +154,7 @@ class GatedDelta(Formula):
             array[is_empty] = 0
 
     def domain(self, name: str, values: Any) -> Any:
-        """Keys of length 1, logarithms of decays from -8 to 0, gates from 0 to 1."""
+        """Keys of length 1, logarithms of decays from -8 to 0, gates from 0 to 1; queries and values unchanged."""
         if name == "k":
             return values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-30)
         if name == "g":

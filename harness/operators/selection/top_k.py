@@ -26,8 +26,8 @@ _FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "m
 # keep only some elements of each class. The longest stride is the distance of columns in the same lane of the chip's
 # vector registers.
 _STRIDES = (2, 4, 8, 16, 32, 64, 128)
-# Values of masked elements, besides those of `_almost_least`. The dtype's least number is below all of them, so that a
-# kernel may write it over chosen elements.
+# Values of masked elements, in addition to those of `_almost_least`. The dtype's least number is below all of them, so
+# that a kernel may write it over chosen elements.
 _MASKED = (-3e38, -1e30)
 # The largest of the whole numbers in rows of ties: a row has each of them many times.
 _LEVELS = 4
@@ -87,7 +87,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
 
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: rows of one number.
         falling, rising: sorted rows. near: neighbouring numbers of dtype, of either sign and any size. lanes: the
-        largest elements of a row are all those of columns 2, 4, 8 and so on to 128 apart; each row has one such stride,
+        largest elements of a row are in columns that are 2, 4, 8 and so on to 128 apart; each row has one such stride,
         and where possible at least k of these columns. masked: at most k elements of a row remain; all others are
         replaced by one of the least numbers, such as -1e30. wide: each row of N(0, 1) times a power of two, from 2^-60
         to 2^60. composite: all of these, by row, from a drawn place on.

@@ -284,7 +284,7 @@ class CrossEntropy(Operator, Borrowed):
         return deviation(np.maximum(variance, 0))
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: the error of each loss divided by 1 + its size, against losses computed in float32 for all rows.
+        """`[tokens]`: the error of each loss divided by 1 + its size, by all losses, computed in float32.
 
         There are no checksums of losses, because a sum of exponentials has none.
         """

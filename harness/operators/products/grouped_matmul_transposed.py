@@ -81,7 +81,10 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return tuple(make(family, seed) for family in families for make in (self._every_row, self._own_rows))
 
     def _every_row(self, family: str, seed: int) -> Probe:
-        """A probe that negates different columns of LHS in each block of rows: these rows of OUT move in its groups."""
+        """A probe that negates different columns of LHS in each block of rows.
+
+        In the matrices of the block's groups, the rows with the numbers of these columns move.
+        """
         random = np.random.default_rng(np.random.SeedSequence((seed, self.m, self.k)))
         parts = shifted_blocks(self.m, max(2, self.k // 8), BLOCK // 2, random)
         # Where a needle outweighs all other terms of a row, a block without a needle moves nothing.

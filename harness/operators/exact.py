@@ -25,7 +25,7 @@ class ExactAnswers:
     __slots__ = ()
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """The right outputs. If several answers are right, as with equal elements, the one that the problem names."""
+        """The right outputs. If several answers are right (equal elements), the problem names the one that counts."""
         raise NotImplementedError
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:

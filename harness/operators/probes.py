@@ -85,7 +85,7 @@ def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any],
 
 
 def _slice(places: range, length: int) -> slice:
-    """The positions as a slice, because numpy takes a range for an array of indices.
+    """The positions as a slice, because numpy treats a range as an array of indices.
 
     Raises IndexError if the positions lie outside the axis or are not in rising order.
     """

@@ -52,7 +52,7 @@ class Child:
 
 
 def is_over(job: Job, elapsed: float, of_child: Iterable[processes.Process]) -> bool:
-    """True if a job has used its time. While the child's processes wait for a core, no time counts, up to a bound."""
+    """True if a job has used its time, not counting the time (up to a bound) in which its child waits for a core."""
     if elapsed <= job.limit_seconds:
         return False
     used = elapsed * processes.share_of_cores(of_child, elapsed)

@@ -17,7 +17,7 @@ class Rejected(Exception):
 
 
 def description(error: BaseException) -> str:
-    """The type and the text of an exception, even if its type is from kernel.py and has no name or a failing text."""
+    """The type and the text of an exception, even if kernel.py's type has no name or raises when its text is made."""
     name = type(error).__name__ or "an exception without a name"
     try:
         text = str(error).strip()

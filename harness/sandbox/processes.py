@@ -1,4 +1,4 @@
-"""The processes of children and escaped processes, read from /proc with the child and the memory of each process."""
+"""The processes of children, and escaped processes, as /proc lists them: the child and the memory of each process."""
 
 import contextlib
 import ctypes

@@ -91,7 +91,7 @@ class CacheRows(Formula):
     def _written_before(self, new: Values, slices: Values, cache: Values, random: np.random.Generator) -> Values:
         """A copy of `cache` that already holds some new rows, but not all rows of any piece.
 
-        Of each piece it holds a random choice among three rows: the first, the last and one at a random place.
+        From each piece it holds a random choice of three rows: the first, the last and one at a random place.
         """
         cache = cache.copy()
         for place, start, rows in slices.T.tolist():

@@ -325,7 +325,7 @@ def _counts(plan: Plan, entries: Entries) -> str:
     return f"""## How many configurations
 
 The table has the number of configurations that were tried, and the number of those that were refused: by the contender,
-by the compiler, for taking too long, or because the simulator has no time for them.
+by the compiler, for taking too long, or because the simulation gives no latency.
 
 {table(lines, ["chip", "contender", *plan.problems])}
 

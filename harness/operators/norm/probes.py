@@ -14,8 +14,8 @@ _TURNED = -1.0
 _LOUD = 2.0**40
 # The most rows that one probe changes: each costs about 50 us.
 _MOST_PROBED = 8192
-# The most elements in all calls of a full probe together, which take a few seconds. They suffice for every column of
-# matrices with up to 8192 columns, even if an eighth of the rows is zero.
+# The limit on rows x columns, summed over the calls of a full probe (a few seconds); at least one call is made. It
+# suffices for every column of matrices with up to 8192 columns, even if an eighth of the rows is zero.
 _PROBED = 1 << 27
 _MOST_CALLS = 64
 

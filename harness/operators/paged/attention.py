@@ -33,7 +33,8 @@ _CHECKED_PAIRS = 3 << 21
 # bfloat16 lie at most 2 apart. If the maximum rises by one step, the sums are rescaled by e^-2, which v6e computes in
 # bfloat16 to 0.5 % (docs/SEMANTICS.md: the product with log2 e is rounded too). Beyond 2^14 the factor is e^-128 = 0.
 _NARROW_SCORES = 2.0**9
-# Errors in scores of this family show only from one block of keys to the next, so its sequences need several blocks.
+# A running maximum that is rounded too coarsely for the scores of this family shows only when it is carried from one
+# block of keys to the next, so its sequences need several blocks.
 _OF_SEVERAL_BLOCKS = f"{DRAWN}far"
 # The drawn family of the full shape.
 _DRAWN_AT_FULL = DRAWN + attention_space.ALL

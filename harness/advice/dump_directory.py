@@ -35,8 +35,7 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
     """The module dumped in `directory`, which will be simulated `runs` times.
 
     Raises RatchetError `no-dump`, `too-large` or `not-a-file`, and UsageError `other-chip`. A schedule does not name
-    its chip. The number of matrix units in its tables only shows if the chip is one of v4, v5e and v5p, or one of v6e
-    and v7x.
+    its chip. The number of matrix units in its tables only distinguishes v4, v5e and v5p from v6e and v7x.
     """
     reading_limits.note(_size(directory))
     reading_limits.allow(runs * _TIMES + 1)

@@ -15,7 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 PALLAS, TPU = "jax.experimental.pallas", "jax.experimental.pallas.tpu"
-# The JAX of requirements.lock for each version of Python.
+# The version of JAX in requirements.lock, for each version of Python.
 SUPPORTED = {"3.11": "0.10.2", "3.12": "0.12.0.1"}
 # The minimum similarity of a suggested name: that of a name with one letter or underscore too few or too many.
 # `gpu` and `tpu` are less similar.

@@ -124,7 +124,11 @@ class Observed:
 
     @property
     def room(self) -> float:
-        """The share of the time above the roofline: useful work, least traffic and link traffic at full speed."""
+        """The share of the time above the roofline.
+
+        The roofline is the longest of three times at full speed: of the useful work, the least traffic, and the bytes
+        over the links.
+        """
         least = memory_only_seconds(max(0, self.report.minimum_hbm_bytes - self.chip.cache_bytes), self.chip)
         floors = (self.report.compute_only_seconds, least, self.link_seconds)
         return max(0.0, 1 - max(floors) / self.seconds)

@@ -40,7 +40,7 @@ class Accepted:
 
 
 def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    """The rows of the newest `limit` attempts (None: all), newest last, and sentences about skipped or doubtful ones.
+    """The rows of the newest `limit` attempts (None: all), newest last, and sentences about skipped or doubtful rows.
 
     The rows are the union of the log and of experiments/ and attempts.jsonl in the working tree and at HEAD. A row's
     `commit` is the branch commit of an accept, if a branch has it, or else the log commit, or else empty.
@@ -224,7 +224,8 @@ def last_number(place: Place) -> int:
         number = experiments.number_of(name) or 0
         if number <= highest:
             break
-        # A file that the ratchet did not write must not make the numbers jump, even if it has such a name.
+        # A file that the ratchet did not write must not make the numbers jump, even if its name is that of an attempt's
+        # file.
         if any(isinstance(row, Row) or row.kind != "foreign-record" for row in _rows_of(place, (name,), committed)):
             highest = number
             break
@@ -331,7 +332,7 @@ def attempt(place: Place, number: int) -> Attempt:
 
 
 def _records(place: Place, number: int) -> Iterator[tuple[bytes | RecordError, str]]:
-    """Every document that the ledger has of an attempt, or the reason why it cannot be read, and its place."""
+    """Yields every document of an attempt, or the error if it cannot be read, and a description of its location."""
     commit = log_commit_of(place, number)
     if commit is not None:
         data = git.file_at(place.repository, commit, RECORD_NAME)

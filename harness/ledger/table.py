@@ -54,7 +54,7 @@ class ScaledTable:
 
     @property
     def drawn(self) -> tuple[ScaledRow, ...]:
-        """The rows for charts: on the scale, or as recorded if of several accepts at most one has a time on it."""
+        """The rows for charts: on the scale, or as recorded if at most one of several accepts has a time on it."""
         if self.scale is None or self.scale.timed > 1 or self.scale.accepted == 1:
             return self.rows
         return self.recorded

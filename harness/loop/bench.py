@@ -285,7 +285,10 @@ class Texts:
         checked: bool = True,
         is_slower: Callable[[Evidence], bool] | None = None,
     ) -> Evidence:
-        """The evidence about one candidate, called `name` in progress. `Bench` describes `checked` and `is_slower`."""
+        """The evidence about one candidate, called `name` in progress.
+
+        `Request` describes `checked`, `Listener` describes `is_slower`.
+        """
         evidence = self._judged.get((candidate, checked))
         if evidence is None:
             bench = replace(self._bench, checked=checked)

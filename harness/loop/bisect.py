@@ -278,7 +278,7 @@ class _Search:
         return f"{first.spills} -> {last.spills} executed spills"
 
     def compared(self, good: int, bad: int) -> Comparison | None:
-        """The comparison of the first bad kernel with the last good one; None if undecided kernels lie between."""
+        """The comparison of the last good kernel with the first bad one; None if undecided kernels lie between."""
         if bad - good > 1:
             return None
         # Cycles by line need a checked judgement.

@@ -19,7 +19,7 @@ def text(draw: Draw) -> str:
 
 
 def parse(words: str) -> Draw:
-    """The draw of which `words` is the text. Raises UsageError `bad-draw`."""
+    """The draw that `words` describes, in the form that `text` returns. Raises UsageError `bad-draw`."""
     match = _FORM.fullmatch(words)
     if match is None:
         raise UsageError(

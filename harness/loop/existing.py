@@ -251,7 +251,7 @@ def _missing(
         ways = "give each with --set NAME=VALUE (a literal, such as 512 or '(512, 512)'), or write kernel.py by hand"
         return RatchetError("missing-option", f"{needs}: {ways}")
     made = " and ".join(f"{name.upper()} is {type_name}" for name, type_name in types.items() if type_name)
-    file = f"beside {wanted.path.name} " if wanted.helpers else ""
+    file = f"next to {wanted.path.name} " if wanted.helpers else ""
     return RatchetError(
         "missing-option",
         f"{needs}, and {made}, which --set cannot give: write a function like the one below into mine.py {file}and "

@@ -74,9 +74,9 @@ def of_screening(
 ) -> Expected:
     """The expected duration of an attempt after a screening of `settings` settings, `jobs` at a time.
 
-    The stage `screening` has the screening's share. No setting begins after `longest_seconds`. `measured_seconds` is
-    the time of one setting in the last search here, including the start of processes. If it is None, the stages of an
-    attempt are added up. Their sum is too small, because an attempt runs fewer processes at a time.
+    The stage `screening` has the time of the screening. No setting begins after `longest_seconds`. `measured_seconds`
+    is the time of one setting in the last search here, including the start of processes. If it is None, the stages of
+    an attempt are added up. Their sum is too small, because an attempt runs fewer processes at a time.
     """
     if attempt.total_seconds is None:
         return attempt

@@ -27,8 +27,8 @@ class ExistingFunction:
     """A function of an installed package or of a file; `path` is its file, `node` is None if it is not a plain `def`.
 
     `home` is the name of the module at `path`. It may differ from `module`, which may only import the function. For a
-    file, `helpers` has the bytes of this file and of the neighbouring files that it imports, by their new names beside
-    kernel.py; for a package, `helpers` is empty.
+    file, `helpers` has the bytes of this file and of the neighbouring files that it imports, by their new names in the
+    contest; for a package, `helpers` is empty.
     """
 
     module: str
@@ -45,7 +45,7 @@ class ExistingFunction:
 
     @property
     def importable(self) -> str:
-        """The module to import the function from; the module of a file can be imported only by code beside the file."""
+        """The module to import the function from: `home` for a file, because only code in its folder can import it."""
         return self.home if self.helpers else self.module
 
 
@@ -181,7 +181,7 @@ def _in_file(path: Path, function: str) -> ExistingFunction:
 
 
 def _require_copied_imports(tree: ast.Module, name: str, path: Path, files: Mapping[str, bytes]) -> None:
-    """Raises RatchetError `not-copied` if a file imports a module beside it that is not copied."""
+    """Raises RatchetError `not-copied` if a file imports a module from its own folder that is not copied."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             modules = [node.module or ""]
@@ -209,8 +209,8 @@ def _require_copied_imports(tree: ast.Module, name: str, path: Path, files: Mapp
             if inside.is_dir() and not _is_taken(top):
                 raise RatchetError(
                     "not-copied",
-                    f"{where} imports from the folder {top}, but only files beside {path.name} are copied: put the "
-                    f"module beside {path.name}, and import it by its own name",
+                    f"{where} imports from the folder {top}, but only files next to {path.name} are copied: put the "
+                    f"module next to {path.name}, and import it by its own name",
                 )
 
 

@@ -249,7 +249,8 @@ def _outcome_of_failure(evidence: Evidence) -> tuple[GateOutcome, str] | None:
 def _own_files(repository: Repo, commit: str, folder: str, changed: Collection[str]) -> Iterator[str]:
     """prepare.py, kernel.py and its helpers, if there is a contest in `folder`.
 
-    If the candidate is invalid (a reserved line, for instance): the `changed` modules, each of which may be a helper.
+    If the candidate is invalid (for instance, it has a reserved line), yields the `changed` modules instead, because
+    each may be a helper.
     """
     try:
         candidate = candidate_at(repository, commit, folder)

@@ -31,8 +31,8 @@ def new(
     """Makes a contest in `directory` like the template called `like`, commits exactly its files, and returns messages.
 
     `around` names a function for a thin kernel.py to call: `package.module:function` of an installed package, or
-    `file.py:function` with a path relative to `base`; the file is copied beside kernel.py. Makes a git repository of
-    `directory` if it lies in none. If anything is raised, nothing is written. Raises RatchetError
+    `file.py:function` with a path relative to `base`; the file is copied into the folder of kernel.py. Makes a git
+    repository of `directory` if it lies in none. If anything is raised, nothing is written. Raises RatchetError
 
     - as `find_function.target`, `scaffold.scaffold` and `wrap_function.wrap` do, and if a commit cannot be made;
     - `formula-from` if `around` is combined with the template `formula`, which states no operation;

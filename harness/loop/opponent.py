@@ -21,7 +21,7 @@ from harness.units import percent, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The constant parts of an attempt; `folder` of profile_data has its files ("": the folder is the number)."""
+    """The constant parts of an attempt; its files are in `folder` of profile_data, named after its number if ""."""
 
     ledger: Ledger
     bench: Bench

@@ -95,7 +95,7 @@ def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
     remedies = [part for part in hint.suggestion.split("; ") if is_in_place or part != OUTPUT_READ]
     if columns := _copied_columns(moved, evidence.problem):
         rows = columns.shape[0]
-        # This replaces the advice to pass arrays as they come: only the kernel can change the layout of its columns.
+        # This replaces the advice to pass arrays unchanged: only the kernel can change the layout of its columns.
         remedies = [
             f"{columns.name} uses one of 128 lanes: let the kernel write it along the lanes, with out_shape "
             f"(1, {rows}) and blocks (1, ...), and return {columns.name}.reshape({rows}, 1)"

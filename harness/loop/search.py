@@ -212,7 +212,7 @@ class Study:
 
 
 # A search gives at most `total` settings and receives their results; it serves one caller at a time. If it continues
-# another search, `earlier` has that search's settings with a latency, in the order of asking.
+# another search, `earlier` has that search's settings with a latency, in the order in which it asked for them.
 Search = WholeGrid | Study
 
 

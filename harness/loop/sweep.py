@@ -217,7 +217,7 @@ def _screened(
     bench: Bench, original: Candidate, search: Search, places: Places, champion: _Champion
 ) -> tuple[ScreenedSetting, ...]:
     is_simulated = bench.screening_source == "simulated"
-    # Settings in the order of asking; different settings give different candidates.
+    # Settings in the order in which the search asks for them; different settings give different candidates.
     asked: dict[Candidate, tuple[Setting, ...]] = {}
     results: dict[Candidate, ScreenedSetting] = {}
     search_progress = SearchProgress(search.total)

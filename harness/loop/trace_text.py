@@ -18,7 +18,7 @@ class _TracesError(Exception):
 
 
 def trace_failure(contest: Contest, candidate: Candidate, progress: Progress) -> Failure | None:
-    """The failure with which `candidate` does not trace, None if it traces. Raises RatchetError as `evaluate` does."""
+    """The failure of tracing `candidate`, None if it traces. Raises RatchetError as `evaluate` does."""
 
     def enough(trace: Trace) -> None:
         raise _TracesError

@@ -150,7 +150,7 @@ def _does_not_trace(target: ExistingFunction, refused: list[Failure], lacking: d
         step = next_step(first)
     if is_of_jax:
         step += (
-            "; to change a package's file, make a copy of your own (--from kernels/copy.py:function) beside copies of "
+            "; to change a package's file, make a copy of your own (--from kernels/copy.py:function) next to copies of "
             "the files that it imports, without relative imports"
         )
     return RatchetError(
@@ -202,7 +202,7 @@ def _reasons(lacking: dict[str, Failure]) -> str:
         if jax_names.lacks(failure.message):
             where = "with this JAX"
         elif _OF_A_STAND_IN.search(failure.message):
-            where = "beside the stand-ins of other packages"
+            where = "with stand-ins in place of other packages"
         if package not in missing:
             reasons.append(f"{package}, which cannot be imported {where} ({failure.message})")
     if missing:

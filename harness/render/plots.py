@@ -133,7 +133,7 @@ def _joined(bars: list[tuple[str, tuple[Piece, ...]]]) -> list[tuple[str, tuple[
 
 
 def _looks(bars: list[tuple[str, tuple[Piece, ...]]], palette: Palette) -> dict[str, tuple[tuple[float, ...], str]]:
-    """Colour and hatch of every piece by its name; no two pieces have the same."""
+    """Colour and hatch of every piece by its name; no two pieces look the same."""
     looks: dict[str, tuple[tuple[float, ...], str]] = {}
     counted: Counter[PieceKind] = Counter()
     for part in (part for _, parts in bars for part in parts):

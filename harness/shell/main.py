@@ -98,10 +98,10 @@ class _Pipe(io.FileIO):
 
 
 def prepare_output() -> None:
-    """Makes a verb end normally even if its output pipe was closed or an output character has no encoding.
+    """Makes a verb end normally even if its output pipe was closed, or if a character cannot be encoded.
 
-    A character without an encoding is printed as its number. Otherwise an attempt whose report has such a character
-    would be recorded, and then end as a bug.
+    A character that cannot be encoded is printed as its escape sequence. Otherwise an attempt with such a
+    character in its report would be recorded, and then end as a bug.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -41,7 +41,7 @@ Report = Callable[[str], Awaitable[None]]
 
 
 def serve(contest: Path, roots: Sequence[Path], instructions: str) -> None:
-    """Serves the verbs on stdin and stdout until the client goes; a call that names no contest uses `contest`.
+    """Serves the verbs on stdin and stdout until the client disconnects; a call that names no contest uses `contest`.
 
     `instructions` tell the client how the verbs work together.
     Nothing outside `roots` is opened. Raises UsageError `outside`.

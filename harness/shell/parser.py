@@ -45,11 +45,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, choices=tuple(choices), help=words, **how)
 
     def word(self, name: str, words: str, **how: Any) -> None:
-        """Adds an argument that is no option and may be left out."""
+        """Adds a positional argument, which may be left out."""
         self.add_argument(name, help=words, **{"nargs": "?", **how})
 
     def attempt(self, words: str, **how: Any) -> None:
-        """Adds the number of an attempt, which may be left out."""
+        """Adds the number of an attempt as a positional argument, which may be left out."""
         self.word("number", words, **{"type": attempt_number, "metavar": "N", **how})
 
     def chip(self, words: str, **how: Any) -> None:

@@ -49,7 +49,10 @@ class Argument:
         return {**schema, "description": f"{words} (added if missing)" if self.name == "message" else words}
 
     def words(self, value: Any) -> tuple[list[str], list[str]]:
-        """The argument's options and its other words. Raises UsageError if one of these begins with a minus."""
+        """The argument as options, and as positional words.
+
+        Raises UsageError if a positional word begins with a minus.
+        """
         if self.action.nargs == 0:
             return ([self.action.option_strings[-1]] if value else []), []
         # JSON has one type of numbers: an integer may come as 3.0.

@@ -68,7 +68,7 @@ class Verb:
     The file imports nothing heavy, so that --help is quick. The method `run` imports the rest, or the work is done by
     the function `run` of a module of the same name in harness/verbs/parts.
 
-    - `line`: the verb's line in the overview. `place`: its place there, the group and the order within the group.
+    - `line`: the verb's line in the overview. `place`: the line's group, and its position in this group.
     - `example`: the command line after `ratchet.sh` in the overview, by default only the name. `examples`: the text at
       the end of --help, by default `example`.
     - `is_watched`: the verb reads files that anyone may have written, so its time and memory are limited

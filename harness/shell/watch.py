@@ -122,7 +122,7 @@ def _excess(child: int, size: int, times: int, spent: float) -> str:
         )
     if spent > most_seconds:
         return (
-            f"{what} takes more than {most_seconds:,} s of a processor; the limit is the larger of 10 s for each "
+            f"{what} takes more than {most_seconds:,} s of CPU time; the limit is the larger of 10 s for each "
             f"MiB and {reading_limits.SECONDS.variable} ({reading_limits.SECONDS.value:,} s), times {times}: raise "
             "this variable if you trust the file"
         )

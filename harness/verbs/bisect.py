@@ -38,7 +38,7 @@ class Bisect(Verb):
         )
         parser.option(
             "--threshold PERCENT",
-            "a kernel is worse if its time or spills exceed those at A by more than this (1)",
+            "a kernel is worse if its time or spills exceed those at A by more than this many per cent (1)",
             type=float,
             default=1.0,
         )

@@ -19,7 +19,7 @@ class LinesDocument:
     """The cycles of a simulated run, line by line of kernel.py; `clock_hz` turns cycles into seconds.
 
     The cycles are those of one timing input (by default the first of `timing_inputs`) and of all `operations` together.
-    Each of the two lists is empty if it would have only one entry.
+    Either of these lists is empty if it would have only one entry.
     """
 
     source: Literal["simulated"]

@@ -11,7 +11,7 @@ class Pack(Verb):
     place = "machine", 100
     line = "put the files of attempts into one small file"
     description = (
-        "Moves the files of attempts and notes in experiments/ into attempts.jsonl, one line for each, and prints "
+        "Moves the attempts and notes of experiments/ into attempts.jsonl, one line for each, and prints "
         "their size before and after. Every verb reads attempts in both places. Nothing is committed."
     )
     document = Document(1, Packing)

@@ -34,7 +34,7 @@ class Predict(Verb):
         parser.option("--dtype", "type of arrays whose type is not stated (bf16)")
         parser.chip(f"the chip: {', '.join(chips.names())} ({DEFAULT_CHIP}; `memory` uses none by default)")
         parser.add_argument(
-            "--devices", "--chips", type=at_least(1), metavar="N", help="number of devices (1, or the mesh's)"
+            "--devices", "--chips", type=at_least(1), metavar="N", help="number of devices (default: the mesh's, or 1)"
         )
         parser.option("--mesh A=N,B=M", "sizes of the mesh axes in the arrays, such as `data` in X[32@data,1024]")
         parser.option("--einsum ab,bc->ac", "the product of the two arrays as an einsum")

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from harness.render.progress import Progress
     from harness.render.sections import Block
 
-# Explanations of the floor, by the part that determines it. Any other part determines it by the time of its operations.
+# Explanations of the floor, by the part that determines it. For any other part, the floor is the time of its operations
+# without a pause.
 _FLOORS = {
     "HBM": "its bytes at full bandwidth",
     "links": "the bytes of the busiest link direction at the bandwidth that links reach",
@@ -59,8 +60,8 @@ class SimulateDocument:
     - `total_seconds`: the time including the fetches of operands before the program starts.
     - `profile_seconds`: the time that a profile of the chip would show, without these fetches. None if XLA does not let
       the runtime fetch operands before the program starts (cross-program prefetch).
-    - `range_seconds`: the least and the most time, if there is no latency because the SparseCore does a part of the
-      work.
+    - `range_seconds`: the shortest and the longest possible time, if there is no latency because the SparseCore does a
+      part of the work.
     """
 
     chip: str

@@ -117,7 +117,7 @@ def test_copied_arrays_have_the_problems_names_where_the_module_is_still_there(t
     )
     # The kernel reads no output too early: that would be a copy in the same layout.
     assert OUTPUT_READ in next(hint for hint in advice if hint.rule == "copies").suggestion
-    assert copies.suggestion == "pass the array as it comes, instead of transposing or reshaping it outside"
+    assert copies.suggestion == "pass the array unchanged, instead of transposing or reshaping it outside"
     alone = [replace(hint, suggestion=OUTPUT_READ) for hint in advice]
     without = for_kernel(alone, judged, Candidate(text=OWN), tmp_path)
     assert next(hint for hint in without if hint.rule == "copies").suggestion == DO_WITHOUT

@@ -71,8 +71,8 @@ def _of_bodies(seen: Observed, name: str, *others: str) -> int:
     """The largest expected count of `name` in all unrolled bodies; `others` show the number of bodies. 0 if unknown.
 
     A body works on every head of its blocks, and each head may need a separate operation (for example a product, even
-    if one softmax serves all heads). The count is unknown if the kernel copies an input by hand or takes its blocks
-    from places that a table gives: then no block shows how many heads or pages there are.
+    if one softmax serves all heads). The count is unknown if the kernel copies an input by hand, or if a table
+    determines which blocks it reads: in both cases no block shows how many heads or pages there are.
     """
     inputs = [window for call in seen.calls for window in call.windows if window.role == "input"]
     arrays = [window for window in inputs if not window.array.is_table]
@@ -195,7 +195,7 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
         )
     rearranging = sum(op.seconds for op in others if _only_rearranges(op))
     if 2 * rearranging > sum(op.seconds for op in others) or (moves and hlo is not None and hlo.transpose) or advice:
-        advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
+        advice.append("pass the array unchanged, instead of transposing or reshaping it outside")
     return "; ".join(advice) or DO_WITHOUT
 
 

@@ -21,9 +21,10 @@ _LEAST_TRAFFIC = 1.10
 # At this many times the least possible traffic, re-reads are most of it.
 _FAR_OVER = 4
 _NEARLY_FULL_VMEM = 0.80
-# The least share of the time that waits for one operand must take to be reported.
-# The two attempts that followed this advice saved 26 and 40 % of the time (benchmarks/RULES.md).
+# The weight of the advice on idle bandwidth. The two attempts that followed this advice saved 26 and 40 % of the time
+# (benchmarks/RULES.md).
 _IDLE_WEIGHT = 0.5
+# Waits for one operand are reported if they take at least this share of the time.
 _NOTABLE_WAIT = 0.05
 # If less than this share of a raised limit is used, the limit takes VMEM from the program around the kernel in vain.
 _UNUSED_VMEM = 0.50
@@ -117,8 +118,8 @@ def other_rereads(seen: Observed) -> RuleCase | None:
 def _reads_by_tables(seen: Observed, hbm_bytes: int) -> RuleCase | None:
     """The case of inputs whose index maps read tables, as in a grouped matmul; None if there is no such input.
 
-    The number of reads of each input is unknown, so all traffic above the least possible stands for them. The edits
-    double each axis of a block, or make it as long as the array's, if the block then fits.
+    The number of reads of each input is unknown, so all traffic above the least possible counts as repeated reads. The
+    edits double each axis of a block, or make it as long as the array's, if the block then fits.
     """
     if not any(window.memory_space == "smem" for call in seen.calls for window in call.windows):
         # The number of reads is also unknown if the kernel is called in a loop or a branch.

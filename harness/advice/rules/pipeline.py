@@ -130,7 +130,7 @@ def dma_waits(seen: Observed) -> RuleCase | None:
     waits = {name: share for name, share in seen.parts("operand wait").items() if OTHER_CHIP not in name}
     waits = {seen.operand(name): share for name, share in waits.items()}
     share = sum(waits.values()) if waits else seen.share(seen.run.dma_wait_cycles - seen.run.link_wait_cycles)
-    # The record does not tell which waits belong to operations around the kernel: they may be as long as these
+    # The record does not say which waits belong to operations around the kernel. Such waits may take as long as these
     # operations.
     share -= sum(op.seconds for op in seen.outside_ops or ()) / seen.seconds
     is_compute_heavy = (seen.report.memory_only_seconds or 0) < seen.report.compute_only_seconds

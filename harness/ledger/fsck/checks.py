@@ -31,7 +31,7 @@ _OPINIONS = ("util", "regime", "gap_fraction")
 def numbers(
     place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], *, all_read: bool
 ) -> Iterator[Finding]:
-    """Findings if the log's numbers repeat or do not rise by one, or if neither log nor files have a number.
+    """Findings if the log's numbers repeat or do not rise by one, or if a number is in neither the log nor the files.
 
     A log commit whose second parent is not the commit that its record names is a finding, too.
     """

@@ -151,8 +151,8 @@ def rows(
 ) -> Iterator[Row]:
     """One row for each shape on each chip; a row in `folder` with the same search and fallback is not made again.
 
-    A row is also recomputed if a setting timed out, was killed or ran out of memory. Every finished row is a line of
-    rows.jsonl there, and an interrupted search is continued.
+    A row is also recomputed if a setting timed out, was killed or ran out of memory. Every finished row is written to
+    rows.jsonl in `folder`, and an interrupted search is continued.
     """
     with locking.hold(how.folder / "table.lock", f"table of {kernel.name}"):
         row_of_search = {row.search: row for row in rows_in(how.folder) if not _may_pass(row)}
@@ -294,8 +294,8 @@ def _screened(
 ) -> tuple[dict[Settings, Evidence], Mapping[Settings, float]]:
     """The evidence about each setting that was tried, and the times of settings from the search that is continued.
 
-    The settings are in the order of asking. The search begins with those of `first` that are in the grid; the fallback,
-    the first of them, is always tried.
+    The settings are in the order in which the search asked for them. The search begins with those of `first` that are
+    in the grid; the fallback, the first of them, is always tried.
     """
     original, fallback = bench.contest.candidate(), first[0]
     is_in_grid = _is_in(fallback, grid, allowed)
@@ -427,8 +427,9 @@ def _range(evidence: Evidence) -> Ends | None:
 def _ends(evidence: Evidence) -> Ends | None:
     """The two ends by which settings are ranked: those of the range, or the latency for both.
 
-    The SparseCore's part hardly depends on the settings, so it takes the same share of its bound in all of them. A
-    setting that is the fastest at both ends is therefore the fastest at any share.
+    The time of the SparseCore's part hardly depends on the settings, so the true times of all settings lie at about the
+    same fraction of their ranges. A setting that is the fastest at both ends is therefore the fastest at any such
+    fraction.
     """
     time_ = _latency(evidence)
     return _range(evidence) if time_ is None else (time_, time_)

@@ -27,8 +27,8 @@ class Row:
       the three fastest fail, or the machine failed.
     - `tried` of the `possible` settings were tried; `looked_at` of their programs had a latency.
     - `search` is a digest of all that the search depends on: judge, compiler, kernel, grid, number of trials, seed.
-    - `trials` are the tried settings in the order of asking; of an earlier search that this one continued, only those
-      with a latency.
+    - `trials` are the tried settings in the order in which the search asked for them; of an earlier search that this
+      one continued, only those with a latency.
     - `refused` are settings that were judged and fail. `kernel_digest` is a digest of the kernel's text and its judge.
     - `range_seconds` and `fallback_range_seconds` are the least and the most time of a setting that has no latency
       because the SparseCore does a part of it. `is_best_at_both_ends`: no other setting takes less at either end.

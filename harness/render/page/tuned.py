@@ -104,7 +104,7 @@ def _tiles(rows: Sequence[TunedRow]) -> list[tuple[str, str, str]]:
         (
             "passed every check",
             f"{entries} of {len(rows)}",
-            "" if entries == len(rows) else "a row that did not gives its reason",
+            "" if entries == len(rows) else "every other row states its reason",
         ),
     ]
     compared = [(row.ratio, row) for row in rows if row.ratio is not None]

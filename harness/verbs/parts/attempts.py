@@ -137,7 +137,7 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
 
 
 def _with_copied_files(old: Candidate, new: Candidate, evidence: Evidence) -> str:
-    """The text of `old`, with a package's files of which `new` has a copy: only changes of the copy count as changes.
+    """The text of `old`, and the texts of package files that `new` has copied: only edits of a copy count as changes.
 
     `evidence` is the evidence on `old` and names the package's files. A file that has changed since is left out.
     """

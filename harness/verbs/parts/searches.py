@@ -25,7 +25,10 @@ from harness.verbs.parts.context import contest_of, progress_of
 
 @contextmanager
 def places_of(arguments: Namespace) -> Iterator[Places]:
-    """The places to screen settings: processes of this machine (`--jobs`), or Ray (`--workers`, `--ray`)."""
+    """Yields the places to screen settings: processes of this machine (`--jobs`), or Ray (`--workers`, `--ray`).
+
+    Raises UsageError `usage` if both are asked for.
+    """
     if arguments.workers is None and arguments.ray is None:
         yield screening.local(arguments.jobs)
         return
@@ -44,7 +47,8 @@ def run_search(
 ) -> Outcome:
     """Screens `count` settings of the search that `begin` makes, and judges the best as one attempt.
 
-    The search begins no setting after `longest_seconds`.
+    The search begins no setting after `longest_seconds`. Raises UsageError `usage` for Ray without a simulator, and the
+    errors of `sweep`.
     """
     hypothesis = hypothesis_of(arguments.message)
     options = Options(expected_time_ratio=expectation(arguments.expect), again=arguments.again)

@@ -19,7 +19,7 @@ def run(arguments: Namespace) -> Outcome:
     rest = arguments.rest
     where = _log_directory(arguments.log_directory, directory(arguments.directory))
     if any(not word.startswith("-") for word in rest[:1]):
-        raise UsageError("usage", f"expected one log directory, got {rest[0]!r} besides {where!r}")
+        raise UsageError("usage", f"expected one log directory, got {where!r} and {rest[0]!r}")
     if arguments.distributed or rest:
         say(
             "WARNING: xprof itself listens on ALL interfaces, and on a gRPC port: whoever reaches this machine can "

@@ -65,7 +65,10 @@ def run(arguments: Namespace) -> Outcome:
 
 
 def _target(arguments: Namespace) -> tuple[Chip, str]:
-    """The chip that kernels are for, and the device that runs them. Raises RatchetError `no-device`."""
+    """The chip that kernels are for, and the device that runs them.
+
+    Raises RatchetError `no-device`, UsageError `usage`.
+    """
     if arguments.on == "cpu":
         processor = platform.processor() or platform.machine()
         return chip(arguments.chip or DEFAULT_CHIP), f"the CPU of this machine ({processor})"

@@ -93,7 +93,8 @@ def collective_tables(
 ) -> tuple[Table, ...]:
     """Tables of the time of a collective on an array of `array_bytes`, over one or several axes of the torus.
 
-    `ring_bandwidth` is the bandwidth of each axis, both directions together.
+    `ring_bandwidth` is the bandwidth of each axis, both directions together; None for the published bandwidth. Raises
+    UsageError `no-bandwidth` if none is published.
     """
     network = links(target)
     ring_rate = ring_bandwidth if ring_bandwidth is not None else link_bytes_per_second(target)

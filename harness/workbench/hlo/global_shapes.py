@@ -247,7 +247,7 @@ def _of_dot(
 
 
 def _carried_by_loop(graph: Graph, loop: Instruction) -> Iterator[tuple[Dimension, Dimension]]:
-    """Pairs of dimensions: of a loop's initial values, and of the values that its body returns."""
+    """Pairs of a dimension of a loop's initial value, and the same dimension of the value that its body returns."""
     start, body = graph.operand(loop, 0), graph.inside(loop, "body")
     root = body.root if body else None
     if body is None or root is None or start is None or start.opcode != "tuple" or root.opcode != "tuple":

@@ -116,7 +116,8 @@ def _module_proto(data: bytes, name: str) -> Any:
         except message.DecodeError:
             continue
         parsed = parsed if kind == "HloModuleProto" else parsed.hlo_module
-        # Most bytes parse as some message. In a module, all computations have instructions, and all of these an opcode.
+        # Most bytes parse as some message. In a module, every computation has instructions, and every instruction an
+        # opcode.
         every = [list(computation.instructions) for computation in parsed.computations]
         if every and all(part and all(instruction.opcode for instruction in part) for part in every):
             return parsed

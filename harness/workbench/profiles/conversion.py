@@ -42,7 +42,10 @@ def tool(paths: Sequence[Source], name: str) -> bytes:
 
 
 def answers(paths: Sequence[Source], name: str, option_sets: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
-    """The answer for each set of options; the capture is copied, and XProf loaded, only once for all sets."""
+    """The answer for each set of options; the capture is copied, and XProf loaded, only once for all sets.
+
+    Raises as `tool` does.
+    """
     on_server = [path for path in paths if isinstance(path, Remote)]
     if on_server:
         return remote.answers(on_server, name, option_sets)

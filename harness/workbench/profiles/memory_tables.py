@@ -227,7 +227,7 @@ def _offset_ps(entry: _Answer) -> int:
 
 
 def _origin_ps(contents: Space, offsets_ps: Sequence[int]) -> int | None:
-    """The origin from which `offsets_ps` count: each of these times must then be the time of an allocator's event.
+    """The origin of `offsets_ps`, chosen so that each of these times is the time of an allocator's event.
 
     None if there is no such origin: a server's trace viewer omits these events, because they have no length.
     """

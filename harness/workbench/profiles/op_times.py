@@ -18,7 +18,10 @@ def devices(capture: Capture) -> tuple[Device, ...]:
 
 
 def is_sparse_core(device: Device) -> bool:
-    """True for a SparseCore. It works parallel to its chip's TensorCore, so only the TensorCore's times are counted."""
+    """True for a SparseCore.
+
+    It works in parallel with its chip's TensorCore, so only the TensorCore's times are counted.
+    """
     return "SparseCore" in device.name
 
 

@@ -22,7 +22,12 @@ def private_index(place: Place) -> Path:
 
 
 def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
-    """The attempt's branch commit (made now unless it exists), and sentences on the files that it leaves out."""
+    """The attempt's branch commit (made now unless it exists), and sentences on the files that it leaves out.
+
+    Raises RatchetError
+    - `branch-moved` if the branch changed so that the accept cannot be committed on it. The journal is cleared.
+    - `ref-moved` if other commits reached the branch first in each of several tries.
+    """
     repository = place.repository
     for _ in range(_RACES):
         done = _accepting_commit(place, recording)

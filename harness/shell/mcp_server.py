@@ -138,7 +138,7 @@ async def print_document(verb: str, words: Sequence[str], report: Report, most: 
     The verb runs in a process of its own, so that a bad file cannot end the server. If the call is cancelled, the verb
     is interrupted, as by Ctrl-C.
 
-    Raises RatchetError: `too-large` if the verb prints more than `most`.
+    Raises RatchetError `too-large` if the verb prints more than `most`, or `reader-died` if it prints nothing.
     """
     command = [sys.executable, "-P", "-m", "harness", verb, *words, "--for-server"]
     in_utf8 = {**os.environ, "PYTHONIOENCODING": "utf-8"}

@@ -46,7 +46,7 @@ class Roots:
     def path(self, text: str) -> Path:
         """The path without symbolic links; everything in a folder must also stay below the roots.
 
-        Raises UsageError `outside`.
+        Raises UsageError `outside`, or `too-many-files` for a folder with too many entries.
         """
         resolved = self._resolved(text)
         for link in _links(resolved):
@@ -81,7 +81,10 @@ def _is_there(text: str) -> bool:
 
 
 def _links(folder: Path) -> Iterator[Path]:
-    """The symbolic links in `folder`, except those in .git and .venv, which no verb reads as captures."""
+    """The symbolic links in `folder`, except those in .git and .venv, which no verb reads as captures.
+
+    Raises UsageError `too-many-files`.
+    """
     seen = 0
     for above, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in (".git", ".venv")]
@@ -89,7 +92,8 @@ def _links(folder: Path) -> Iterator[Path]:
             seen += 1
             if seen > _ENTRIES:
                 raise UsageError(
-                    "too-many-files", f"expected a folder of captures, got {folder}: over {_ENTRIES:,} files"
+                    "too-many-files",
+                    f"expected a folder of captures, got {folder}: over {_ENTRIES:,} files and folders",
                 )
             path = Path(above) / name
             if path.is_symlink():

@@ -169,7 +169,7 @@ SHOWN = {
         Case(over_links(), ("waits 240.000 us for other chips", "160.000 us", "52.626 us of the transfers")),
         Case(over_links(waits=0.29e-3), ("start the next transfer, compute with the data that have arrived",)),
     ],
-    "uneven links": [Case(over_links(), ("from chip 0 to 1", "2.0x its share", "0, 1, 3, 2"))],
+    "uneven links": [Case(over_links(), ("from chip 0 to 1", "2.0x as much as", "0, 1, 3, 2"))],
     "saturated": [Case(good(0.74e-3), ("94.3%", "stop tuning blocks"))],
     "memory floor": [Case(rowwise(0.17e-3), ("bandwidth", "only fewer bytes"))],
     "small gap": [Case(good(0.76e-3), ("7.3%", "roofline is at 704.473 us"))],

@@ -57,8 +57,8 @@ def uneven_links(seen: Observed) -> RuleCase | None:
     gain = min(links.exposed_seconds, max(links.exposed_seconds, links.busiest.busy_seconds) * (1 - needed))
     return RuleCase(
         observation=f"the link from chip {links.busiest.source} to {links.busiest.destination} carries "
-        f"{decimal(links.busiest.bytes, 'B')}, {1 / needed:.1f}x its share if the bytes were spread over all links of "
-        f"a chip {seen.label}",
+        f"{decimal(links.busiest.bytes, 'B')}, {1 / needed:.1f}x as much as if the bytes were spread evenly over all "
+        f"links of a chip {seen.label}",
         suggestion="send one half of each shard, or of each sum, one way round a ring of directly linked chips, and "
         "the other half the other way: on a slice of 2x2 that ring is 0, 1, 3, 2",
         gain=gain / seen.seconds,

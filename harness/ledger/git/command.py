@@ -91,7 +91,10 @@ def attempted(
     environment: Mapping[str, str] | None = None,
     timeout_seconds: float | None = None,
 ) -> tuple[int, bytes, str]:
-    """Exit status, standard output and standard error of `git ARGUMENTS`, for commands that answer by their status."""
+    """Exit status, standard output and standard error of `git ARGUMENTS`, for commands that answer by their status.
+
+    Raises RatchetError `no-git`, or `too-large` if git prints too much.
+    """
     try:
         process = repository.git.execute(
             ["git", *_OPTIONS, *_as_options(settings), *arguments],

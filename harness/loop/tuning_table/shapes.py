@@ -74,7 +74,7 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
       tokens, each of which goes to `experts_per_token` of `experts`. If `expert_parallel` chips share the experts, the
       shapes are those of one chip, with its share of the tokens.
 
-    `layers` changes no shape.
+    `layers` changes no shape. Raises UsageError `bad-shapes`.
     """
     for name in entry:
         if name not in _MODEL:

@@ -106,7 +106,10 @@ def _module(arguments: Namespace, named: Figures | None) -> tuple[Module, Figure
 
 
 def _mesh(text: str | None, module: Module) -> Mesh | None:
-    """The mesh that `text` names; None for None. Raises UsageError if the module has another number of devices."""
+    """The mesh that `text` names; None for None.
+
+    Raises UsageError `usage` if the module is for several devices and the mesh has another number of devices.
+    """
     if text is None:
         return None
     mesh = Mesh(axes=tuple(mesh_sizes(text).items()))

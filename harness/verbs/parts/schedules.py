@@ -32,7 +32,8 @@ class Subject:
 def dumped(arguments: Namespace, *, runs: int) -> tuple[Subject, ModuleDump, dict[str, Values]]:
     """The subject, its schedules (to be run `runs` times), and the contents of arguments from `--operand`.
 
-    Raises the errors of `subject`, `dump_directory.read` and `operands`.
+    Raises UsageError `usage` if `--operand` is given without a directory of dumps, and the errors of `subject`,
+    `dump_directory.read` and `operands`.
     """
     if arguments.operand and (arguments.what is None or re.fullmatch(r"\d+", arguments.what)):
         raise UsageError("usage", "--operand is for dumps: a contest states the contents of its tables in prepare.py")

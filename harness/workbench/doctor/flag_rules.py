@@ -224,7 +224,7 @@ def _absent(word: str, subject: RuleSubject) -> Setting:
 
 
 def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Flags that the library reading their variable does not know; they end the process."""
+    """Flags unknown to the library that reads their variable; such a flag ends the process."""
     for setting in subject.settings.settings:
         answers = _answers(subject, setting)
         if answers is None or setting.name not in answers.unknown or not setting.is_final:

@@ -121,7 +121,7 @@ def _read_gather(
 def _read_sum(
     graph: Graph, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
 ) -> Iterator[LargeCollective]:
-    """An all-reduce of products over all rows that is avoidable, because an argument splits the rows along its axis."""
+    """The all-reduce, if it sums products over all rows and an argument has as many rows, split along the same axes."""
     for place in range(len(instruction.operands)):
         made = graph.source(instruction, place, _RENAMED)
         within = matmuls(graph, made) if made is not None else []

@@ -189,7 +189,7 @@ _BY_MESSAGE = (
         "not depend on each other, else 'arbitrary'",
     ),
     (
-        # The error of a mistake in the program, without a word for what this release of JAX cannot do.
+        # An error caused by a mistake in the program: its message has no word for a limitation of this release of JAX.
         re.compile(r"\A(?!.*(?:support|implement|currently|[Oo]nly|[Cc]annot)).*\b(?:Value|Type|Index)Error: "),
         "correct the mistake that the sentence above names: JAX refuses the program because of it",
     ),

@@ -260,7 +260,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def copied_from(lines: Sequence[str], others: Iterable[Sequence[str]]) -> Sequence[str]:
-    """The first of `others` that shares over half of the lines of both; () if none does."""
+    """The first text of `others` that shares with `lines` over half of the longer one's lines; () if none does."""
     lines_here = {line for line in lines if line.strip()}
     for other in others:
         lines_there = {line for line in other if line.strip()}

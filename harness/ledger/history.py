@@ -61,8 +61,8 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
     for row in chosen:
         key = (row.number, row.kernel_sha256[: messages.KERNEL_DIGITS])
         if _has_branch_commit(row):
-            # An attempt without a log commit comes from a file. It is unknown if it is on the branch, because a shallow
-            # clone or a squashed branch may lack its accept.
+            # An attempt without a log commit comes from a file. If no branch has its accept, it is unknown whether one
+            # had it, because a shallow clone or a squashed branch may lack the accept.
             on_branch = True if key in commits else False if row.commit else None
             row = replace(row, commit=commits.get(key, row.commit), is_on_branch=on_branch)
         located.append(row)

@@ -49,7 +49,7 @@ class ScaledTable:
 
     @property
     def champion_row(self) -> ScaledRow | None:
-        """The champion's row, None where there is no champion."""
+        """The champion's row, or None if there is no champion."""
         return next((row for row in self.rows if row.row.number == self.number), None)
 
     @property

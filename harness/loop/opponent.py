@@ -21,7 +21,10 @@ from harness.units import percent, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The constant parts of an attempt; its files are in `folder` of profile_data, named after its number if ""."""
+    """The constant parts of an attempt.
+
+    Its files are in the folder `folder` of profile_data; if that is "", in a folder named after the attempt's number.
+    """
 
     ledger: Ledger
     bench: Bench

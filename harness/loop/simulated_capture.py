@@ -1,4 +1,4 @@
-"""The simulated run of a kernel as a small capture, which replaces the timeline among its dumps."""
+"""The simulated run of a kernel as a small capture; the timeline that it is made from is removed from the dumps."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def keep(evidence: Evidence, contest: Path, name: str) -> str:
 
 
 def write(timeline: Timeline, of_chip: Chip, name: str, contest: Path) -> Path:
-    """The file of the capture, in the place of XProf's runs. Raises RatchetError like `write_atomically`."""
+    """Writes the capture into the folder of XProf's runs and returns its file. Raises like `write_atomically`."""
     title, host = f"{name} simulated {of_chip.name}", f"simulated-{of_chip.name}"
     path = contest / PROFILE_DATA / RUNS / title.replace(" ", "-") / f"{host}.xplane.pb"
     write_atomically(path, xspace(timeline, of_chip, title, host))

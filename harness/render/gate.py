@@ -107,7 +107,7 @@ def compilers(gate: Gate) -> Iterator[str]:
 
 
 def annotations(gate: Gate) -> Iterator[str]:
-    """Workflow commands: errors for wrong kernels, warnings for slower and inconclusive ones and on costlier lines."""
+    """Workflow commands: errors for wrong kernels; warnings for slower or inconclusive ones, and for costlier lines."""
     for contest in gate.contests:
         if contest.outcome not in _FAILS:
             continue

@@ -53,7 +53,7 @@ def select(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted,
 
 
 def one_of_each(every: tuple[Planted, ...]) -> tuple[Planted, ...]:
-    """One candidate of each class, in order: if possible of the contest `plain`, then one with the fewest attempts.
+    """One candidate of each class, in order: preferably of the contest `plain`, then one with the fewest attempts.
 
     Good candidates are only those of contests in `_QUICK`.
     """

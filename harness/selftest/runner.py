@@ -23,7 +23,8 @@ from harness.selftest.controls import control_names, controls
 
 # A judgement keeps one core busy, and uses a little of another.
 _AT_ONCE = 2
-# Python 3.11 counts the recursion of all threads that parse together: "AST constructor recursion depth mismatch".
+# Python 3.11 counts the recursion of all parsing threads together, so two threads that parse at the same time may get
+# the error "AST constructor recursion depth mismatch".
 _WRITING = threading.Lock()
 # The longest judgement on a slow machine; every stage of it has a limit of its own.
 _LIMIT_SECONDS = 600.0

@@ -65,7 +65,7 @@ def _fit_value(value: Any, room: int, path: str, cuts: list[str], rest: Rest) ->
         return kept
     if isinstance(value, list):
         items = list(_leading(value, room))
-        # A first item that is too long alone is cut itself.
+        # If the first item alone is too long, this item is cut.
         if not items and room > _LEAST:
             items = [_fit_value(value[0], room, f"{path}/0", cuts, rest)]
         if len(items) < len(value):

@@ -57,7 +57,7 @@ def constants(folder: Path) -> Offer:
 
 @_of_contest
 def members(folder: Path) -> Offer:
-    """The members of the contest's suite, where prepare.py can be read without running it."""
+    """The members of the contest's suite, if prepare.py can be read without running it; else ()."""
     from harness.operators.suite import Suite
     from harness.prepare import data
     from harness.render.layout import clean

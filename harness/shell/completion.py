@@ -36,7 +36,7 @@ def code(shell: str) -> str:
 
 
 def _program_to_ask(shell: str) -> str | None:
-    """The program that answers completions, whatever the current folder: a `./ratchet.sh` there may be a stranger's.
+    """The absolute path of the program to ask: in another folder, `./ratchet.sh` may be a stranger's.
 
     None if this process runs neither an installed script nor the clone's environment, or if a shell would split the
     path.

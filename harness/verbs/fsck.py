@@ -55,7 +55,7 @@ class Fsck(Verb):
 
 
 def _present_key(folder: Path, champion: Attempt | None) -> tuple[Key | None, tuple[str, ...]]:
-    """The key that the champion would get now, and notes; None without a champion, None and a note on an error."""
+    """The key that the champion would get now, and notes. The key is None without a champion and on an error."""
     from harness import contest as contests
 
     if champion is None:

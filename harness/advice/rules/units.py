@@ -44,7 +44,7 @@ def cross_lane(seen: Observed) -> RuleCase | None:
         suggestion="compute the scores transposed (K Q^T), so that maximum and sum run along the second-to-last "
         "axis: plain vector operations",
         gain=share,
-        # Both products change with the scores: three of four attempts lost (benchmarks/RULES.md).
+        # Transposed scores change both products; three of four attempts lost (benchmarks/RULES.md).
         weight=0.5,
     )
 

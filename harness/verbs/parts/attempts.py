@@ -137,9 +137,10 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
 
 
 def _with_copied_files(old: Candidate, new: Candidate, evidence: Evidence) -> str:
-    """The text of `old`, and the texts of package files that `new` has copied: only edits of a copy count as changes.
+    """The text of `old`, then the texts of the package files that `new` has copied, so that only their edits count.
 
-    `evidence` is the evidence on `old` and names the package's files. A file that has changed since is left out.
+    `evidence` is the evidence about `old` and names the package's files. A file of the package that has changed since
+    that evidence was made is left out.
     """
     packages = with_package_files(Candidate(text=b""), evidence)
     added = (lines for name, lines in new.lines.items() if name not in old.files)

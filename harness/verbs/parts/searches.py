@@ -25,7 +25,7 @@ from harness.verbs.parts.context import contest_of, progress_of
 
 @contextmanager
 def places_of(arguments: Namespace) -> Iterator[Places]:
-    """Yields the places to screen settings: processes of this machine (`--jobs`), or Ray (`--workers`, `--ray`).
+    """Yields the places where settings are screened: processes here (`--jobs`), or Ray (`--workers`, `--ray`).
 
     Raises UsageError `usage` if both are asked for.
     """

@@ -55,7 +55,7 @@ def entries_of(
 ) -> tuple[tuple[Entry, ...], str | None]:
     """Every attempt as it is shown, oldest first, and the id of the champion.
 
-    `files` is the folder of timelines, links to them are relative to `page_folder`. Raises RatchetError `no-attempts`.
+    `files` is the folder of timelines; links to them are relative to `page_folder`. Raises RatchetError `no-attempts`.
     """
     drawn, champion = scaled.drawn, scaled.champion
     rows = [scaled_row.then for scaled_row in drawn]
@@ -86,7 +86,7 @@ def entries_of(
 
 
 def _with_untried(entry: Entry, contest: Path) -> Entry:
-    """The champion's entry with advice in constants to set; advice that was already tried is marked or left out."""
+    """The champion's entry with advice that names constants to set; advice that was tried is marked or left out."""
     if entry.attempt is None or entry.kernel is None:
         return entry
     candidate = Candidate(text=entry.kernel.encode("utf-8", "surrogateescape"))
@@ -106,7 +106,7 @@ def _rechecks(scaled: table.ScaledTable) -> tuple[str, ...]:
 
 
 def _ids(rows: Sequence[Row]) -> list[str]:
-    """An id of each attempt: its number; if two clones used that number, also part of the kernel's hash and a place."""
+    """An id of each attempt: its number; if two clones used it, also part of the kernel's hash and the row's index."""
     counted = Counter(row.number for row in rows)
     return [
         str(row.number) if counted[row.number] == 1 else f"{row.number}-{row.kernel_sha256[:6]}-{place}"

@@ -95,7 +95,8 @@ def _listed(missing: tuple[Shape, ...], path: Path) -> Table:
 def _write(finished: list[Row], kernel: TunedKernel, name: str, folder: Path, form: formats.Format) -> list[str]:
     """Writes the table of the last row's kernel and chip: the finished rows, and the newest row of each other shape.
 
-    Only rows of the same compiler, judge and kernel are used, because a pass under others proves nothing for these.
+    Only rows of the same compiler, judge and kernel are used, because a pass under another compiler, judge or kernel
+    proves nothing here.
     """
     path = folder / name
     mine = (finished[-1].kernel, finished[-1].chip, finished[-1].compiler)

@@ -331,9 +331,10 @@ def overwritten_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Words among flags that do not begin with a dash.
+    """Words without a leading dash among the flags.
 
-    The libraries ignore such words. But jaxlib takes an XLA_FLAGS that begins with such a word for a file name.
+    The libraries ignore such words. But if XLA_FLAGS begins with such a word, jaxlib reads the whole variable as the
+    name of a file.
     """
     before: dict[tuple[str, int], Setting] = {}
     for setting in subject.settings.settings:

@@ -49,9 +49,9 @@ def collective(name: str) -> Collective:
 def published_seconds(kind: Collective, array_bytes: float, ring_bytes_per_second: float) -> float:
     """The time of a collective by the published rule of thumb, bound by bandwidth on a ring.
 
-    How to Scale Your Model, part 3. V is the bytes of the whole array (after a gather, or before a scatter); W is the
-    bandwidth of a ring, both directions together. All-gather and reduce-scatter take V/W, all-reduce 2 V/W (both in
-    turn), all-to-all V/(4 W). A permutation sends V one way to the neighbour: 2 V/W.
+    Source: How to Scale Your Model, part 3. V is the bytes of the whole array (after a gather, or before a scatter); W
+    is the bandwidth of a ring, both directions together. All-gather and reduce-scatter take V/W, all-reduce 2 V/W (both
+    in turn), all-to-all V/(4 W). A permutation sends V one way to the neighbour: 2 V/W.
     """
     factor = {"all-gather": 1.0, "reduce-scatter": 1.0, "all-reduce": 2.0, "all-to-all": 0.25, "collective-permute": 2}
     return factor[kind] * array_bytes / ring_bytes_per_second

@@ -28,8 +28,8 @@ class CategoryRule:
     group: str = ""
 
 
-# Groups and words are those of the published analysis (protocol, section 6), arguments first. The analysis takes
-# `softmax` for the loss. Attention contains a softmax, too, so this rule comes last here. Arguments that are neither
+# Groups and words are those of the published analysis (protocol, section 6), arguments first. The analysis assigns
+# `softmax` to the loss. Attention contains a softmax, too, so this rule comes last here. Arguments that are neither
 # parameters nor optimizer state are other inputs.
 RULES = (
     CategoryRule(OPTIMIZER, r"opt_state|optimizer|\bmu\b|\bnu\b|momentum", group="Parameter"),

@@ -76,12 +76,18 @@ _SPAN = """
     end_seconds DOUBLE     its end
 """
 RECORDED = (
-    TableOf("""devices: a core, GPU or CPU on which something ran device INTEGER         its number here name VARCHAR
-    `TPU:0` host VARCHAR           its host platform VARCHAR       tpu, gpu or cpu kind VARCHAR           its kind, as
-    the capture names it: `TPU v6 lite` label VARCHAR*         its name, after its host's name if there are several
-    hosts is_main BOOLEAN*       true if analyses use it: it ran operations and is no SparseCore (a CPU: if nothing else
-    ran) is_sparse_core BOOLEAN* true for a SparseCore, which works in parallel with its chip's TensorCore
-    peak_flops_per_second DOUBLE  as the capture states hbm_bytes_per_second DOUBLE   as the capture states """),
+    TableOf("""devices: a core, GPU or CPU on which something ran
+    device INTEGER         its number here
+    name VARCHAR           `TPU:0`
+    host VARCHAR           its host
+    platform VARCHAR       tpu, gpu or cpu
+    kind VARCHAR           its kind, as the capture names it: `TPU v6 lite`
+    label VARCHAR*         its name, after its host's name if there are several hosts
+    is_main BOOLEAN*       true if analyses use it: it ran operations and is no SparseCore (a CPU: if nothing else ran)
+    is_sparse_core BOOLEAN* true for a SparseCore, which works parallel to its chip's TensorCore
+    peak_flops_per_second DOUBLE  as the capture states
+    hbm_bytes_per_second DOUBLE   as the capture states
+    """),
     TableOf("""operations: an HLO operation of one program, however often it ran
     operation INTEGER      its number here
     name VARCHAR           `fusion.3`

@@ -394,7 +394,10 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
+# A loop of unknown length is executed until the limit on steps, which takes seconds.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name == "spop" else []) for name in PLANTED]
+)
 def test_what_is_not_known_in_control_flow_leaves_no_latency(name: str, tmp_path: Path) -> None:
     change, reason = PLANTED[name]
     result = run(SMALL, tmp_path, change)

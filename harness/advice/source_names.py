@@ -16,8 +16,8 @@ def shown_name(source: str) -> str:
 def name_lines(evidence: Evidence, run: Simulation | None) -> Simulation | None:
     """`run` of `evidence`, with lines named so that the package's kernel.py is not mistaken for the candidate's.
 
-    If operations come from a package's kernel.py, all lines of a kernel.py are assigned to that file: a candidate that
-    calls a package's kernel mostly has no kernel of its own.
+    If any operation comes from a package's kernel.py, all lines that the schedule attributes to `kernel.py` get the
+    package's name, because a candidate that calls a package's kernel usually has none of its own.
     """
     sources = evidence.trace.sources if evidence.trace else ()
     packaged = {shown_name(source.name) for source in sources if PurePosixPath(source.name).name == KERNEL}

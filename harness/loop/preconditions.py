@@ -19,7 +19,7 @@ _MOST_NAMED = 4
 
 
 def refuse_early(directory: Path, settings: Settings) -> None:
-    """Raises the errors of an attempt that are quick to find, before the problem is evaluated for seconds.
+    """Raises those errors of an attempt that can be found quickly, before the evaluation, which takes seconds.
 
     They are `busy`, `dirty-judge` for prepare.py, the errors of `git.require_committable`, and those of unknown
     constants.

@@ -34,7 +34,11 @@ _UNCHECKED = ("a second shape", "no smaller shape")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapped:
-    """The kernel.py and its helpers, sentences on them, and the words for what to do before the first attempt."""
+    """A kernel.py with its helpers.
+
+    `words` are sentences about them for the user. `first` is what to do before the first attempt, such as `mend the
+    kernel, then `, or "".
+    """
 
     candidate: Candidate
     words: tuple[str, ...]

@@ -312,7 +312,7 @@ COMMANDS = (
         "time",
             "./profile_data", _memory("memory:memory"), _MEMORY),
     Command("memory diagnose",
-            "waste of memory: padding, growth, buffers that live long or are as large as the vocabulary",
+            "waste of memory: padding, growth, and buffers that live long or have a dimension as long as a vocabulary",
             "./profile_data", _memory("memory:diagnose"), _MEMORY),
     Command("graph", "an operation with its operands, and the operations that use its result",
             "./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg", _graph,

@@ -170,7 +170,7 @@ SCOPES = Analysis(
         from took""",
     notes=(
         "A scope's time includes the scopes in it; the last segment is the operation itself. At the roofline: the "
-        "scope's share if every operation with a prediction took the predicted time.",
+        "scope's share of the predicted time of all operations that have a prediction.",
         "Scopes left out because they take less than {at_least:%} of the time: {few}.",
     ),
     empty="no operation of the capture has a tf_op: simulated captures have none, other captures only with HLO "

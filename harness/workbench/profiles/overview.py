@@ -186,7 +186,7 @@ def _summary(capture: Capture, scale: float) -> Table:
             (_IDLE[1], None if idle is None else 1 - (1 - idle) * scale),
             *((title, first.fraction(name) or None) for name, title in _ZERO_IS_UNKNOWN),
         ]
-    notes = ["- marks a figure that is unknown; XProf shows it as 0.0 %."]
+    notes = ["A dash marks an unknown figure; XProf shows 0.0 % for it."]
     for answer in answers:
         if answer.columns == ("severity", "message"):
             notes += [f"XProf, {str(row['severity']).lower()}: {row['message']}" for row in answer.rows]

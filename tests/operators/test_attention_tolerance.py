@@ -11,8 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from online_softmax import BUGS, CAP_BUGS, CAUSAL_BUGS, HONEST, PACKED_BUGS, WINDOW_BUGS, attention
 
-from harness.operators import Attention, check
+from harness.operators import Attention, check, space
 from harness.operators.attention import space as attention_space
+from harness.operators.collectives.ring_attention import RingAttention
 from harness.operators.tolerance import Errors, errors, refined, with_shared
 
 pytestmark = pytest.mark.long
@@ -134,6 +135,38 @@ def test_honest_kernels_that_were_refused(problem: Attention, kind: str, seed: i
     # An error that no rounding of the row explains is still found: all outputs 1 % larger.
     wrong = replace(accuracy, got=1.01 * accuracy.got)
     assert not refined(problem, inputs, rows, ALL, wrong).passed
+
+
+RING = RingAttention(sequence=256, head_dim=128)
+_STEP = attention_space.Field(course="step", logit=215.3, place=0.52, spread=1.3)
+_SINK = attention_space.Field(course="sink", logit=15.97, place=0.77, spread=1.65)
+
+
+def in_a_ring(inputs: tuple[NDArray[Any], ...], bug: str = "") -> NDArray[Any]:
+    """The output of a kernel that takes its own shard first, and then half a shard from either neighbour at a time."""
+    q, k, v = (array.reshape(RING.chips, 2, -1, RING.head_dim) for array in inputs)
+    outputs = []
+    for chip in range(RING.chips):
+        steps = [((chip - step) % RING.chips, (chip + step) % RING.chips) for step in range(RING.chips)]
+        keys, values = (np.concatenate([x[at, half] for pair in steps for half, at in enumerate(pair)]) for x in (k, v))
+        own = q[chip].reshape(-1, RING.head_dim)
+        outputs.append(attention(own, keys, values, scale=RING.scale, block=len(own), bug=bug))
+    return np.concatenate(outputs)
+
+
+@pytest.mark.parametrize(("distinct", "seed"), [(22, 834), (25, 752)])
+def test_equal_keys_may_be_rounded_differently_on_the_way_around_a_ring(distinct: int, seed: int) -> None:
+    # The values of equal keys nearly cancel, and some shards lack the largest score.
+    recipe = attention_space.Recipe(fields=(_STEP, _SINK), logits=22.26, logits_spread=3.0, distinct=distinct)
+    inputs, rows = RING.make_inputs(space.text(recipe), seed), np.arange(RING.sequence)
+    accuracy = errors(RING, inputs, in_a_ring(inputs), rows)[0]
+    assert not accuracy.passed
+    on_one_chip = Attention(sequence=RING.sequence, head_dim=RING.head_dim)
+    assert not refined(on_one_chip, inputs, rows, ALL, accuracy).passed
+    assert refined(RING, inputs, rows, ALL, accuracy).passed
+    for bug in ("accumulator not rescaled", "float8 probabilities", "bfloat16 accumulator"):
+        wrong = replace(accuracy, got=in_a_ring(inputs, bug).astype(np.float64))
+        assert not refined(RING, inputs, rows, ALL, wrong).passed, bug
 
 
 SATURATING = (

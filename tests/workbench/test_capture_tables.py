@@ -193,6 +193,18 @@ def test_a_query_has_so_many_seconds_and_so_much_memory(one_device: Capture, mon
     assert caught.value.kind == "too-large"
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "/* the chip's lines */ select count(*) from lines where line = 'XLA Ops'",
+        "select 1 as \"chip's\"; select count(*) from scopes where scope != 'x'",
+    ],
+)
+def test_an_apostrophe_elsewhere_hides_no_table(query: str, one_device: Capture) -> None:
+    ((counted,),) = ask(one_device, query, 10)[-1].rows
+    assert counted
+
+
 def test_rows_beyond_top_are_left_out_and_said_to_be(one_device: Capture) -> None:
     first, second = ask(one_device, "from executions; select 1 as seconds, 2 as seconds", 5)
     assert (len(first.rows), first.notes) == (5, ("The first 5 rows are shown (--top).",))

@@ -60,7 +60,9 @@ def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
                 f"expected queries that only read, got {statement.type.name}: {statement.query.strip()[:80]}",
             )
     database = Database(capture)
-    database.need(query)
+    # Each statement alone: an apostrophe in a comment or a quoted name could hide a table that a later one names.
+    for statement in statements:
+        database.need(statement.query)
     for setting in ("enable_external_access = false", "lock_configuration = true"):
         database.connection.execute(f"set {setting}")
     return tuple(

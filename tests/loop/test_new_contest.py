@@ -208,7 +208,7 @@ def test_a_function_that_a_file_brings_from_another_and_a_linked_file_are_taken(
         ("broken.py:norm", "broken.py is not valid Python: invalid syntax (broken.py, line 1)"),
         ("folder:norm", "write --from folder/FILE.py:norm"),
         ("relative.py:norm", "got a relative one in relative.py line 1"),
-        ("inside.py:norm", "inside.py line 1 imports from the folder folder, but only files beside inside.py"),
+        ("inside.py:norm", "inside.py line 1 imports from the folder folder, but only files next to inside.py"),
         ("back.py:norm", "back.py line 1 imports kernel, but kernel.py has the name of one of the contest's own files"),
         ("shadow.py:norm", "shadow.py line 1 imports random, but random.py has the name of an installed module"),
         ("far.py:norm", "far.py line 1 imports linked, but linked.py is a symbolic link: replace it by a copy"),

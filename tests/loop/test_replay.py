@@ -78,6 +78,24 @@ def test_the_draw_that_failed_is_checked_first_also_under_a_judge_that_changed(c
     assert (contest / now["scratch"]).is_dir()
 
 
+def test_a_loser_loses_again_against_its_champion_also_under_a_judge_that_changed(contest: Path) -> None:
+    ratchet(contest, "experiment: half the block", "--set", "BR=8", "--quiet", expect=1)
+    # The champion's recorded evidence is of another key, so the champion is judged again too.
+    prepare = contest / "prepare.py"
+    prepare.write_text(f"{prepare.read_text()}\nANOTHER_JUDGE = True\n")
+    git(contest, "commit", "-qm", "another judge", "--", "prepare.py")
+    before = state(contest)
+    document = json.loads(ratchet(contest, "replay", "3", "--json", expect=1).stdout)
+    assert state(contest) == before
+    then, now = document["then"], document["now"]
+    assert any(difference.startswith("judge ") for difference in document["differences"])
+    assert then["outcome"] == now["outcome"] == "reject"
+    assert then["failure_kind"] == now["failure_kind"] == ""
+    assert then["time_ratio"] > 1
+    assert now["time_ratio"] == pytest.approx(then["time_ratio"])
+    assert document["drift"] == 1.0
+
+
 def test_the_recorded_draws_are_repeated(contest: Path) -> None:
     before = state(contest)
     done = json.loads(ratchet(contest, "replay", "1", "--json", expect=0).stdout)

@@ -129,6 +129,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XDG_CACHE_HOME"] += f"/{config.workerinput['workerid']}"
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    # The process that only hands tests to workers collects none, so it does not get to pytest_collection_finish.
+    if session.config.pluginmanager.has_plugin("dsession"):
+        gc.enable()
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     gc.unfreeze()
     if _CACHE in config.stash:

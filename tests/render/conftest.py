@@ -23,7 +23,7 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture(scope="session")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> "Ledger":
-    """Eight attempts of all kinds, for tests that only read them; what a test adds, it removes."""
+    """Eight attempts of all kinds, for tests that only read them; a test that adds files copies the folder."""
     from report_examples import storied
 
     return storied(tmp_path_factory.mktemp("storied") / "contest")

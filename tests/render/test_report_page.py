@@ -1,5 +1,6 @@
 """The report page as text: its contents, hostile text that must not become markup, and its words for missing data."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -228,18 +229,16 @@ def test_what_is_missing_is_said(page: str) -> None:
 
 
 def test_a_timeline_is_linked_where_it_lies(ledger: Ledger, tmp_path: Path) -> None:
-    trace = ledger.place.root / "profile_data" / "0003-simulated-v5e.trace.json.gz"
+    contest = shutil.copytree(ledger.place.root, tmp_path / "contest")
+    trace = contest / "profile_data" / "0003-simulated-v5e.trace.json.gz"
     trace.parent.mkdir(exist_ok=True)
     trace.write_bytes(b"")
-    try:
-        target = ledger.place.root / "out" / "a b.html"
-        assert main(["report", "-C", str(ledger.place.root), "--out", str(target)]) == 0
-        by_attempt = details(target.read_text(encoding="utf-8"))
-        assert by_attempt["3"]["timeline"] == "../profile_data/0003-simulated-v5e.trace.json.gz"
-        assert by_attempt["2"]["timeline"] == ""
-        assert (target.parent / by_attempt["3"]["timeline"]).is_file()
-    finally:
-        trace.unlink()
+    target = contest / "out" / "a b.html"
+    assert main(["report", "-C", str(contest), "--out", str(target)]) == 0
+    by_attempt = details(target.read_text(encoding="utf-8"))
+    assert by_attempt["3"]["timeline"] == "../profile_data/0003-simulated-v5e.trace.json.gz"
+    assert by_attempt["2"]["timeline"] == ""
+    assert (target.parent / by_attempt["3"]["timeline"]).is_file()
 
 
 def test_a_plain_clone_shows_every_attempt_and_every_kernel(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ def in_a_ring(inputs: tuple[NDArray[Any], ...], bug: str = "") -> NDArray[Any]:
     for chip in range(RING.chips):
         steps = [((chip - step) % RING.chips, (chip + step) % RING.chips) for step in range(RING.chips)]
         keys, values = (np.concatenate([x[at, half] for pair in steps for half, at in enumerate(pair)]) for x in (k, v))
-        own = q[chip].reshape(-1, RING.head_dim)
-        outputs.append(attention(own, keys, values, scale=RING.scale, block=len(own), bug=bug))
+        queries = q[chip].reshape(-1, RING.head_dim)
+        outputs.append(attention(queries, keys, values, scale=RING.scale, block=len(queries), bug=bug))
     return np.concatenate(outputs)
 
 

@@ -34,7 +34,7 @@ import fidelity_rows
 import numpy as np
 import numpy.typing as npt
 from fidelity_statistics import kind_of
-from markdown_table import markdown_table
+from markdown_pages import markdown_table
 from scipy import optimize, stats
 
 from harness import chips

@@ -9,7 +9,7 @@ import false_accepts_replays as replays
 import matplotlib as mpl
 import numpy as np
 from false_accepts_replays import POLICY, Results, Tally
-from markdown_table import markdown_table
+from markdown_pages import fill, markdown_table
 from matplotlib import pyplot
 
 from harness.judge.verdict import sign_test
@@ -93,7 +93,7 @@ times of each round in a new random order.
 
 def write(results: Results) -> None:
     """Writes FALSE_ACCEPTS.md and false_accepts.png beside this file."""
-    (HERE / "FALSE_ACCEPTS.md").write_text(_page(results), encoding="utf-8")
+    (HERE / "FALSE_ACCEPTS.md").write_text(fill(_page(results).rstrip("\n")) + "\n", encoding="utf-8")
     _plot(results)
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any
 import fidelity_statistics as statistics
 import numpy as np
 from fidelity_statistics import KINDS, ONE_DEVIATION, OTHER, TWO_DEVIATIONS, Others, Point, grouped, pair_error, summary
-from markdown_table import markdown_table
+from markdown_pages import fill, markdown_table
 
 from harness import chips
 from harness.chips.row import Calibrated, ChipRow
@@ -149,7 +148,7 @@ def page(points: list[Point], compiler: str) -> str:
         _unexplained(points),
         _not_shown(points),
     ]
-    return _filled("\n\n".join(part.strip("\n") for part in parts)) + "\n"
+    return fill("\n\n".join(part.strip("\n") for part in parts)) + "\n"
 
 
 def rows_page(points: list[Point], others: Others) -> str:
@@ -525,25 +524,6 @@ def _joint() -> str:
         f"{sum(each['left out'] < each['today'] for each in left)} of {len(left)} on {chip}"
         for chip, left in _left_out().items()
     )
-
-
-def _filled(page: str) -> str:
-    """The page with its paragraphs and lists wrapped; tables, titles and commands stay."""
-    parts = []
-    for part in page.split("\n\n"):
-        if part.startswith("- "):
-            items = part.removeprefix("- ").split("\n- ")
-            parts.append("\n".join(_wrapped(f"- {item}", "  ") for item in items))
-        else:
-            parts.append(part if part.startswith(("    ", "|", "#", "!")) else _wrapped(part))
-    return "\n\n".join(parts)
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    # A number keeps its unit.
-    words = " ".join(text.split()).replace(" %", "\N{NO-BREAK SPACE}%")
-    lines = textwrap.fill(words, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
 # Groups of rows with similar errors, by chips: name of the group, and patterns of operation and problem.

@@ -18,7 +18,6 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -28,7 +27,7 @@ from typing import Any
 import known_kernels
 from known_contests import CHIP, CONTESTS, Contest
 from known_readings import READ, UNTRIED
-from markdown_table import markdown_table
+from markdown_pages import fill, markdown_table
 
 from harness import units
 from harness.candidate import rewrite
@@ -220,8 +219,9 @@ def render(rows: list[list[str]], arguments: str) -> str:
     """The page."""
     headers = ["package", "kernel", "operation", "judged", "simulated", "why"]
     table = markdown_table(rows, headers)
-    made = textwrap.fill(_MADE_BY.format(arguments=arguments), 120, break_long_words=False, break_on_hyphens=False)
-    return f"# Known kernels, judged\n\n{made}\n\n{summary(rows)}\n\n{table}\n"
+    return (
+        fill(f"# Known kernels, judged\n\n{_MADE_BY.format(arguments=arguments)}\n\n{summary(rows)}\n\n{table}") + "\n"
+    )
 
 
 def main() -> int:

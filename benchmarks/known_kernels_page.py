@@ -1,10 +1,9 @@
 """The page of known kernels: a row per kernel, columns per chip, and the reasons. `read` reads the page back."""
 
-import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from markdown_table import markdown_table
+from markdown_pages import fill, markdown_table
 
 # A package and one of its kernels.
 Kernel = tuple[str, str]
@@ -111,11 +110,11 @@ def render(cells: Cells, arguments: str) -> str:
             for text in dict.fromkeys(cell.reasons):
                 on_which.setdefault((origin, name, text), []).append(chip_name)
     why = [[origin, name, ", ".join(on), text] for (origin, name, text), on in on_which.items()]
-    return "\n".join(
+    page = "\n".join(
         (
             "# Known kernels",
             "",
-            textwrap.fill(_MADE_BY.format(arguments=arguments), 120, break_long_words=False, break_on_hyphens=False),
+            _MADE_BY.format(arguments=arguments),
             "",
             *(f"- {total(cells, chip_name)}" for chip_name in chips),
             "",
@@ -124,6 +123,6 @@ def render(cells: Cells, arguments: str) -> str:
             _REASONS,
             "",
             markdown_table(why, ["package", "kernel", "chips", "reason"]),
-            "",
         )
     )
+    return fill(page) + "\n"

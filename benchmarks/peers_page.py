@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import peers_problems
-from markdown_table import markdown_table
+from markdown_pages import fill, markdown_table
 from peers_entries import NAMES, NOT_RUN, Entries, Entry, entry, with_error, without_failed_figures
 from peers_errors import Errors
 from peers_errors import text as error_text
@@ -63,7 +63,7 @@ def page(
     parts += [operators(), _published(plan, entries, look), _counts(plan, entries), _doubts(plan)]
     if NOTES.exists():
         parts.append(NOTES.read_text(encoding="utf-8").strip())
-    return "\n\n".join(parts) + "\n"
+    return fill("\n\n".join(parts)) + "\n"
 
 
 def _intro(plan: Plan) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from pathlib import Path
 
-from markdown_table import markdown_table
+from markdown_pages import markdown_table
 
 from harness.chips import row
 from harness.dumps.llo import read_module

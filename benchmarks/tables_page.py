@@ -1,13 +1,12 @@
 """TABLES.md, from the predictions for candidates and the published times."""
 
 import json
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
 import numpy as np
-from markdown_table import markdown_table
+from markdown_pages import fill, markdown_table
 from tables_statistics import Predicted, Problem, Published, share
 
 # The aims: the published winner within 3 % of the pick on 90 % of the problems, losses within 5 %.
@@ -79,7 +78,7 @@ def page(problems: list[Problem], published: dict[str, Published], compiler: str
         _each(tuned, published),
         _each_rivalry(rivals, published),
     ]
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+    return fill("\n\n".join(part.strip("\n") for part in parts if part)) + "\n"
 
 
 def _percent(value: float) -> str:
@@ -149,7 +148,7 @@ that implementation has no simulated time, or the row is kept for a later valida
 fidelity_rows.py)."""
     return f"""## Where both the pick and the published winner have published times
 
-{textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)}
+{text}
 
 {markdown_table(lines, (*head, "within 5 % with always the newer, older"))}
 

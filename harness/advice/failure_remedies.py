@@ -104,9 +104,9 @@ _BY_KIND = {
     "unsupported": "remove or rewrite the operation that the compiler names: this release of JAX does not support it",
     "compile-error": "read the compiler's sentence: it names the operation or the limit, and the last change is the "
     "first suspect",
-    "non-finite": "look for an overflow, a division by zero or the logarithm of zero (a sum of exponentials that are "
-    "all 0, because the running maximum starts too high), values of a block that no step wrote, and a transfer "
-    "that was not waited for",
+    "non-finite": "if whole blocks are not finite, check that the grid and the index maps of out_specs write them; "
+    "otherwise look for an overflow, a division by zero or the logarithm of zero (a sum of exponentials that are all "
+    "0, because the running maximum starts too high), and a transfer that was not waited for",
     "tampered": "put the judge's files back (git status names them) and run again; only kernel.py may change",
 }
 

@@ -80,7 +80,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         try:
             champion = _comparable_champion(bench, ledger)
             if ledger.champion() is not None:
-                say(_threshold(bench, ledger, champion.row, search.total + len(search.earlier)))
+                say(threshold(bench, ledger, champion.row, search.total + len(search.earlier)))
             result = _screened(bench, original, search, wanted.places, champion)
         except RatchetError as error:
             # Tampering may have caused the error, so tampering is reported first.
@@ -176,8 +176,8 @@ def _comparable_champion(bench: Bench, ledger: Ledger) -> _Champion:
     return _Champion(rows=tuple(row.then for row in table.rows), key=key, row=title if is_comparable else None)
 
 
-def _threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -> str:
-    """A sentence on the smallest gain with which the best of `count` settings can be accepted."""
+def threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -> str:
+    """A sentence on the smallest gain with which the best of `count` settings can be accepted, if any gain suffices."""
     gain = _least_gain(bench, ledger, champion, count)
     if champion is None or champion.seconds is None or gain is None:
         return (
@@ -185,10 +185,14 @@ def _threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -
             "may require more; only the attempt shows this, because screened times are not comparable with the "
             "champion's"
         )
+    most = champion.seconds * (1 - gain)
+    floor = roofline.floor_of(bench.contest.problem.statement().work, bench.contest.chip, None)
+    hopeless = (
+        f"; no setting can: the {floor.bound_by} floor is {seconds(floor.seconds)}" if most < floor.seconds else ""
+    )
     return (
         f"threshold: the best of up to {quantity(count, 'setting')} must take at least {percent(gain)} less time "
-        f"than the champion (attempt {champion.number}, {seconds(champion.seconds)}): "
-        f"at most {seconds(champion.seconds * (1 - gain))}"
+        f"than the champion (attempt {champion.number}, {seconds(champion.seconds)}): at most {seconds(most)}{hopeless}"
     )
 
 

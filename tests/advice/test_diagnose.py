@@ -251,6 +251,11 @@ def test_only_attention_is_told_its_own_words_after_a_failure(kind: str) -> None
     assert not special.search(next_step(failure, "rmsnorm"))
 
 
+def test_blocks_that_no_step_writes_are_put_down_to_the_grid_first() -> None:
+    remedy = next_step(Failure(stage="correctness", kind="non-finite", message=""), "formula")
+    assert remedy.index("index maps of out_specs") < remedy.index("overflow")
+
+
 def test_a_refused_option_is_not_put_down_to_memory() -> None:
     (hint,) = advised(failed("compile", "unsupported"))
     assert "remove or rewrite the operation that the compiler names" in hint.suggestion

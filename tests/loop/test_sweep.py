@@ -14,12 +14,19 @@ import pytest
 from loop_fixtures import PROJECT, committed_contest, copy_of, git, ratchet
 from rich.cells import cell_len
 
+from harness import contest as contests
 from harness.errors import UsageError
 from harness.judge.verdict.compare_simulated import deviations
+from harness.judge.verdict.roofline import floor_of
+from harness.ledger import Ledger
+from harness.ledger.table import scaled
+from harness.loop.bench import Bench
 from harness.loop.search_space import space
+from harness.loop.sweep import threshold
 from harness.records import Failure, RefusedSetting, ScreenedSetting, Sweep, SweepResult
 from harness.render.sections import screen
 from harness.render.sweep import sweep_blocks
+from harness.units import seconds
 
 pytestmark = pytest.mark.long
 
@@ -31,6 +38,15 @@ def test_a_grid_is_stated_by_values_in_a_row() -> None:
         ("NAME", ("'a,b'", "None")),
     )
     assert space(["BQ=512,512,10"]) == (("BQ", ("512", "10")),), "the same value twice is one setting"
+
+
+def test_a_threshold_below_the_floor_says_that_no_setting_can_be_accepted(judged_contest: Path) -> None:
+    contest, ledger = contests.load(judged_contest), Ledger.open(judged_contest)
+    bench, floor = Bench(contest=contest), floor_of(contest.problem.statement().work, contest.chip, None).seconds
+    champion = scaled(ledger).rows[-1].row
+    assert "no setting can" not in threshold(bench, ledger, replace(champion, seconds=2 * floor), 4)
+    said_at_the_floor = threshold(bench, ledger, replace(champion, seconds=1.001 * floor), 4)
+    assert said_at_the_floor.endswith(f"; no setting can: the memory floor is {seconds(floor)}")
 
 
 @pytest.mark.parametrize("texts", [[], ["BQ"], ["BQ=1,,2"], ["BQ=1", "BQ=2"], ["BQ=f()"]])

@@ -18,6 +18,7 @@ HONEST = (
     "normalised every block",
     "lazy maximum",
     "last block first",
+    "in four parts",
     "queries scaled before, base 2, lazy maximum, sum of rounded probabilities, last block first",
 )
 
@@ -78,6 +79,7 @@ def attention(
         q, factor = _rounded(q * factor, dtype), np.float32(1)
     m = np.full((out_rows, 1), -np.inf, np.float32)
     total, acc = np.zeros_like(m), np.zeros_like(q)
+    empty, parts = (m, total, acc), []
     starts = list(range(0, keys, block))
     if bug in ("last block dropped", "first block only"):
         starts = starts[:-1] if bug == "last block dropped" else starts[:1]
@@ -86,6 +88,9 @@ def attention(
     # A planted bug may overflow; the judge must notice it, so numpy's warnings are off.
     with np.errstate(all="ignore"):
         for start in starts:
+            if "in four parts" in variation and start and start % (keys // 4) == 0:
+                parts.append((m, total, acc))
+                m, total, acc = empty
             s = _scores(q, k[start : start + block], "transposed scores" in variation) * factor
             if bug == "bfloat16 scores":
                 s = _rounded(s, dtype)
@@ -122,6 +127,10 @@ def attention(
             if bug == "bfloat16 sum":
                 total = _rounded(total, dtype)
             m = m_new
+        for other_m, other_total, other_acc in parts:
+            m_new = np.maximum(m, other_m)
+            alpha, other_alpha = exp(m - m_new), exp(other_m - m_new)
+            m, total, acc = m_new, total * alpha + other_total * other_alpha, acc * alpha + other_acc * other_alpha
         divisor = {"maximum for sum": m, "not divided": np.ones_like(m)}.get(bug, total)
         o = acc if "normalised every block" in variation else acc / divisor
     return _ruined(o, bug).astype(dtype)

@@ -15,7 +15,7 @@ from harness.operators.problem import Exact
 from harness.operators.rounding import DTYPES, SUM_TERMS, drop_subnormal, relative_rounding, ulp
 
 # Kernels take at least this many keys at a time.
-_SMALLEST_BLOCK = 64
+SMALLEST_BLOCK = 64
 # Kernels that keep their sums in bfloat16 take at least this many keys at a time.
 _SUMMED_BLOCK = 128
 # A limit in deviations, which is above the usual maximum of ten thousand normal deviates.
@@ -90,8 +90,12 @@ def softmax(piece: KeyBlock, scale: float, soft_cap: float | None) -> Softmax:
     return Softmax(weights=scores, largest=largest, slopes=slopes, capped=capped)
 
 
-def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str, *, exact: bool) -> Exact:
-    """`[rows, head_dim]`: the variance of the outputs, for `Attention.rounding` or, if `exact`, its `exact_rounding`.
+def variances(
+    piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str, *, smallest_block: int | None = None
+) -> Exact:
+    """`[rows, head_dim]`: the variance of the outputs, for `Attention.rounding` and `Attention.exact_rounding`.
+
+    `smallest_block`: the fewest keys that a kernel takes at a time, for `exact_rounding`; None: for `rounding`.
 
     First-order propagation; roundings are independent, except those of equal keys: equal keys have equal scores and
     equal roundings, and so count as one key. With g the groups of equal keys (mostly of one key), w_k the exact
@@ -119,13 +123,16 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
 
     If keys on one side of m have values with a common mean, these sums over keys underestimate the effect of a rounded
     query. If blocks split a group, its probabilities may be rounded in each block relative to a different maximum. This
-    matters where V_g is small but its parts are large. `exact` takes both into account.
+    matters where V_g is small but its parts are large. `exact_rounding` takes both into account.
 
-    With `exact`, a row costs head_dim / 2 times as much. V_g^2 is replaced by the largest V_1^2 + V_2^2 of a group's
-    first keys and its rest, over the borders where the running maximum differs. A rounding e_d of channel d of a row's
-    scaled query, with deviation r |scale q_d|, moves the output by e_d sum_k w_k f_k k_kd (v_k - o); f_k is 1 without a
-    soft cap. The variance is the sum of the squared moves over channels. If queries rounded as in published kernels
-    cause a larger error than this variance explains, the variance is replaced by the square of the error.
+    In `exact_rounding`, a row costs head_dim / 2 times as much. V_g^2 is replaced by the largest sum of squares of
+    V_g's parts, over three ways to split the group at borders of the smallest blocks: not at all; a run of blocks and
+    the rest; parts of 1, 2, 4, ... blocks, as in kernels that split the keys (flash decoding). Blocks with the row's
+    largest score are not split, because their maximum is the same. In a kernel that splits the group otherwise, the
+    deviation is at most sqrt(n) times as large, where n of these parts are rounded alike. A rounding e_d of channel d
+    of a row's scaled query, with deviation r |scale q_d|, moves the output by e_d sum_k w_k f_k k_kd (v_k - o); f_k is
+    1 without a soft cap. The variance is the sum of the squared moves over channels. If queries rounded as in published
+    kernels cause a larger error than this variance explains, the variance is replaced by the square of the error.
     """
     relative, relative32 = relative_rounding(dtype), relative_rounding("float32")
     eps32 = float(np.finfo(np.float32).eps)
@@ -147,7 +154,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
         moves *= np.square(slopes)
         moves += np.square(softmax_parts.capped) * np.float32((2 * eps32) ** 2)
     of_queries: Exact | float = 0.0
-    if exact:
+    if smallest_block is not None:
         of_queries = relative**2 * _moved_by_queries(piece, weights, slopes, output, scale)
         # An error that chance explains does not show that the first-order estimate fails.
         turned = _with_scaled_queries(piece, output, scale, soft_cap, dtype)
@@ -158,14 +165,14 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     centre = piece.v.mean(axis=0)
     v, o = piece.v - centre, output - centre
     probability, moved_alike, squares = (np.zeros_like(output) for _ in range(3))
-    borders = _moving_borders(weights) if exact else None
+    with_largest = None if smallest_block is None else _parts_with_largest(weights, smallest_block)
     for group in groups:
         group_weights = weights[:, group]
         share, part = group_weights.sum(axis=1, keepdims=True), group_weights @ v[group]
         probability += (
             np.square(part + share * centre)
-            if borders is None
-            else _in_two_blocks(group_weights, piece.v[group], group, borders)
+            if smallest_block is None or with_largest is None
+            else _rounded_apart(group_weights, piece.v[group], group // smallest_block, with_largest)
         )
         squares += np.square(group_weights) @ np.square(piece.v[group])
         moved_alike += moves[:, group[:1]] * np.square(part - share * o)
@@ -226,8 +233,8 @@ def of_narrow_sums(piece: KeyBlock, scale: float, soft_cap: float | None, dtype:
     total, products = np.zeros((len(weights), 1)), np.zeros_like(output)
     for start in range(0, weights.shape[1], _SUMMED_BLOCK):
         largest, share = np.zeros_like(output), np.zeros_like(total)
-        for first in range(start, min(start + _SUMMED_BLOCK, weights.shape[1]), _SMALLEST_BLOCK):
-            part = slice(first, min(first + _SMALLEST_BLOCK, start + _SUMMED_BLOCK))
+        for first in range(start, min(start + _SUMMED_BLOCK, weights.shape[1]), SMALLEST_BLOCK):
+            part = slice(first, min(first + SMALLEST_BLOCK, start + _SUMMED_BLOCK))
             share += weights[:, part].sum(axis=1, keepdims=True)
             products += weights[:, part] @ piece.v[part]
             largest = np.maximum(largest, np.square(products))
@@ -249,34 +256,47 @@ def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
     return [order[ends[group] - counts[group] : ends[group]] for group in several]
 
 
-def _moving_borders(weights: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Borders of blocks `[borders]`; `[rows, borders]`, True if the row's maximum differs between a border's sides.
-
-    If one side lacks the row's largest score, weights on that side are first computed relative to a smaller maximum.
-    Otherwise the row's weights are rounded in the same way on both sides.
-    """
-    borders = np.arange(_SMALLEST_BLOCK, weights.shape[1], _SMALLEST_BLOCK)
-    before = np.maximum.accumulate(weights, axis=1)[:, borders - 1]
-    behind = np.maximum.accumulate(weights[:, ::-1], axis=1)[:, ::-1][:, borders]
-    largest = weights.max(axis=1, keepdims=True)
-    return borders, (before < largest) | (behind < largest)
+def _parts_with_largest(weights: NDArray[Any], block: int) -> list[NDArray[np.bool_]]:
+    """`[parts, rows]` for parts of 1, 2, 4, ... blocks of keys: True if the part has the row's largest weight."""
+    largest = weights == weights.max(axis=1, keepdims=True)
+    levels = [np.logical_or.reduceat(largest, np.arange(0, weights.shape[1], block), axis=1).T]
+    while len(levels[-1]) > 2:
+        levels.append(np.logical_or.reduceat(levels[-1], np.arange(0, len(levels[-1]), 2), axis=0))
+    return levels
 
 
-def _in_two_blocks(
-    weights: NDArray[Any],
-    values: NDArray[Any],
-    group: NDArray[np.int64],
-    borders: tuple[NDArray[np.int64], NDArray[np.bool_]],
+def _rounded_apart(
+    weights: NDArray[Any], values: NDArray[Any], block_of: NDArray[np.int64], with_largest: list[NDArray[np.bool_]]
 ) -> NDArray[Any]:
-    """`[rows, d]`: the largest of V_g^2 and of V_1^2 + V_2^2 at the borders that split the group (see `variances`)."""
-    sums = np.cumsum(weights[:, :, None] * values, axis=1)
-    whole = sums[:, -1]
+    """`[rows, d]`: the largest sum of squares of the parts of V_g that are rounded differently (see `variances`).
+
+    For a group's weights `[rows, keys]`, values `[keys, d]` and blocks `[keys]`. Blocks that have the row's largest
+    weight are in one part, because their maximum is the same.
+    """
+    blocks, starts = np.unique(block_of, return_index=True)
+    ends = [*starts[1:], len(block_of)]
+    sums = np.stack([weights[:, start:end] @ values[start:end] for start, end in zip(starts, ends, strict=True)])
+    whole: NDArray[Any] = sums.sum(axis=0)
+    # A run of blocks, and the rest: their sum of squares is largest where the run's sum is largest or smallest. After
+    # the last block comes the first one: both may be rounded relative to the same maximum.
+    counts = np.cumsum(with_largest[0], axis=0)
+    before = np.roll(counts[blocks], 1, axis=0)
+    before[0] -= counts[-1]
+    free = ~with_largest[0][blocks][:, :, None]
+    joined = (counts[blocks] == before)[:, :, None]
+    rise, fall, highest, lowest = (np.zeros_like(whole) for _ in range(4))
+    for block in [*range(len(blocks))] * 2:
+        rise = free[block] * (sums[block] + joined[block] * np.maximum(rise, 0))
+        fall = free[block] * (sums[block] + joined[block] * np.minimum(fall, 0))
+        highest, lowest = np.maximum(highest, rise), np.minimum(lowest, fall)
     largest: NDArray[Any] = np.square(whole)
-    counts = np.searchsorted(group, borders[0])
-    for place in np.flatnonzero((counts > 0) & (counts < len(group))):
-        first = sums[:, counts[place] - 1]
-        parted = np.square(first) + np.square(whole - first)
-        largest = np.where(borders[1][:, place : place + 1], np.maximum(largest, parted), largest)
+    for run in (highest, lowest):
+        largest = np.maximum(largest, np.square(run) + np.square(whole - run))
+    # Parts of the same length, each with a maximum of its own.
+    for level, having in enumerate(with_largest):
+        parts, starts = np.unique(blocks >> level, return_index=True)
+        apart = np.where(having[parts][:, :, None], 0, np.add.reduceat(sums, starts, axis=0))
+        largest = np.maximum(largest, np.square(apart).sum(axis=0) + np.square(whole - apart.sum(axis=0)))
     return largest
 
 

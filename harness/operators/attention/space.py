@@ -110,7 +110,7 @@ class Recipe:
             phrases = [f"{self.picks} per query of: {' | '.join(phrases)}"]
         phrases.append(
             f"random logits of {self.logits:.3g}"
-            + f" down to e^-{self.logits_spread:.2g} of it" * bool(self.logits_spread)
+            + f" down to e^-{self.logits_spread:.2g} times that" * bool(self.logits_spread)
         )
         if self.distinct:
             phrases.append(f"{self.distinct} distinct keys" + ", values repeated too" * self.repeats_values)

@@ -10,6 +10,7 @@ from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
 from harness.advice.operands import with_callers_names
 from harness.advice.rules import RULES, Rule, RuleCase, hint
+from harness.advice.rules.block_edits import within_vmem
 from harness.advice.rules.rule import SIMULATED_EDIT
 from harness.advice.source_names import name_lines
 from harness.hardware import chip
@@ -113,8 +114,9 @@ def _or_state_it(evidence: Evidence) -> str:
 
 
 def findings(seen: Observed) -> tuple[tuple[Rule, RuleCase], ...]:
-    """Every rule that applies to `seen`, with its case."""
-    return tuple((rule, finding) for rule in RULES if (finding := rule.look(seen)) is not None)
+    """Every rule that applies to `seen`, with its case; edits that do not fit into VMEM are left out."""
+    cases = ((rule, finding) for rule in RULES if (finding := rule.look(seen)) is not None)
+    return tuple((rule, fitting) for rule, finding in cases if (fitting := within_vmem(seen, finding)) is not None)
 
 
 def edits(

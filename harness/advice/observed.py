@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.advice.kernel_ops import outside_ops
@@ -21,6 +21,7 @@ from harness.records import (
     PartKind,
     Report,
     Row,
+    Scratch,
     Simulation,
     Window,
     report_words,
@@ -185,23 +186,31 @@ def blocks(window: Window) -> int:
 
 
 def fits(seen: Observed, rows: int, factor: int, limit: float | None = None) -> bool:
-    """True if, by an estimate, buffers of `rows` rows can grow `factor` times within `limit` (None: the VMEM limit).
+    """True if buffers of `rows` rows can grow `factor` times within `limit` (None: the VMEM limit); an estimate."""
+    return vmem_after(seen, -2, rows, rows * factor) <= (seen.report.vmem_limit_bytes if limit is None else limit)
+
+
+def vmem_after(seen: Observed, axis: int, size: int, new: int) -> float:
+    """VMEM of the call, by an estimate, if blocks and scratch of `size` elements along `axis` get `new` elements.
 
     For attention, the float32 tile of scores (query block x key/value block) counts too, because the compiler keeps it
     in VMEM although it is neither a window nor a scratch buffer.
     """
-    grown = grown_vmem(seen, lambda window: factor if rows in window.block_shape[-2:-1] else 1)
-    if seen.call is not None:
-        grown += sum(s.vmem_bytes * (factor - 1) for s in seen.call.scratch if rows in s.shape[-2:-1])
-    if seen.is_attention:
-        grown += factor * score_block_bytes(seen.evidence)
-    return grown <= (seen.report.vmem_limit_bytes if limit is None else limit)
+    factor = new / size
+
+    def growth(shape: Sequence[int]) -> float:
+        return factor if len(shape) >= -axis and shape[axis] == size else 1.0
+
+    grown = grown_vmem(seen, lambda window: growth(window.block_shape), lambda scratch: growth(scratch.shape))
+    return grown + (factor * score_block_bytes(seen.evidence) if seen.is_attention and axis == -2 else 0)
 
 
-def grown_vmem(seen: Observed, factor: Callable[[Window], float]) -> float:
-    """VMEM of the call if every window grew by its `factor`; infinite unless there is exactly one call."""
+def grown_vmem(
+    seen: Observed, factor: Callable[[Window], float], of_scratch: Callable[[Scratch], float] = lambda _: 1.0
+) -> float:
+    """VMEM of the call if every buffer grew by its factor; infinite unless there is exactly one call."""
     if seen.call is None:
         return math.inf
     return sum(window.vmem_bytes * factor(window) for window in seen.call.windows) + sum(
-        scratch.vmem_bytes for scratch in seen.call.scratch
+        scratch.vmem_bytes * of_scratch(scratch) for scratch in seen.call.scratch
     )

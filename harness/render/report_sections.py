@@ -219,6 +219,8 @@ def vmem(report: Report, calls: Sequence[PallasCall], *, full: bool) -> Iterator
     if report.vmem_bytes is None:
         return
     share = percent(report.vmem_bytes / report.vmem_limit_bytes)
+    if report.vmem_bytes > report.vmem_limit_bytes:
+        share += f", {count(report.vmem_bytes - report.vmem_limit_bytes)} bytes too many"
     total = f"{kibibytes(report.vmem_bytes)} of {kibibytes(report.vmem_limit_bytes)} ({share}), from the block shapes"
     if any(window.fetches is None for call in calls for window in call.windows):
         # The kernel copies these arrays itself, often into memory of `run_scoped` or `emit_pipeline`.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from evidence_examples import V5E, advised, evidence, failed, pallas_call, simulation
 from narrowing import present
-from rule_examples import saved, with_call, with_parts
+from rule_examples import rowwise, saved, twice, with_call, with_parts
 
 from harness.advice import diagnose
 from harness.advice.counters import counter_lines
@@ -306,3 +306,36 @@ def test_hints_are_ranked_by_gain() -> None:
     gains = [hint.gain or 0.0 for hint in advised(saved("naive-2048x1024-v5e"))]
     assert gains == sorted(gains, reverse=True)
     assert len(gains) >= 3
+
+
+# 512 rows of 2048 columns in 16 steps: twice the block takes 16 MiB, and the weights beside it exceed the limit.
+def few_steps(latency_seconds: float) -> Evidence:
+    return with_parts(rowwise(latency_seconds, columns=2048, block=512), ("fill and drain", "pipeline", 0.2), steps=16)
+
+
+def test_a_block_beyond_the_vmem_limit_comes_with_the_limit() -> None:
+    kernel = few_steps(0.12e-3)
+    figures = report(kernel, V5E)
+    (hint,) = [hint for hint in diagnose.hints(kernel, figures) if hint.rule == "fill and drain"]
+    assert [edit.new for edit in hint.edits] == [256]
+    assert hint.suggestion.endswith(
+        "256 and 1024 along axis 0 of x's block, now 512 x 2048; 1024 needs about 16,793,600 bytes of VMEM: in the "
+        "same attempt, raise vmem_limit_bytes in pltpu.CompilerParams (now 16,777,216) above that"
+    )
+    assert all(edit.new < 1024 for edit in diagnose.edits(kernel, figures))
+    with_room = with_call(kernel, vmem_limit_bytes=32 << 20)
+    (hint,) = [hint for hint in diagnose.hints(with_room, report(with_room, V5E)) if hint.rule == "fill and drain"]
+    assert [edit.new for edit in hint.edits] == [256, 1024]
+    assert "VMEM" not in hint.suggestion
+
+
+def test_several_calls_without_room_are_told_to_raise_the_limit() -> None:
+    words = []
+    for block in (256, 512):
+        kernel = twice(rowwise(0.3e-3, columns=2048, block=block))
+        work = replace(kernel.problem.work, minimum_hbm_bytes=2 * kernel.problem.work.minimum_hbm_bytes)
+        kernel = replace(kernel, problem=replace(kernel.problem, work=work))
+        words += [hint.suggestion for hint in advised(kernel) if hint.rule == "idle bandwidth"]
+    room, full = words
+    assert room == "double the block, so that each transfer is longer and there are fewer of them"
+    assert full.startswith(f"{room}; the block needs about 16,8")

@@ -185,6 +185,13 @@ def test_memory_that_a_kernel_allocates_itself_is_said_to_be_left_out() -> None:
     assert words in screen(report_sections.vmem(judgement, (by_hand,), full=False), 200)
 
 
+def test_buffers_that_fill_the_limit_and_no_more_are_told_from_buffers_that_exceed_it() -> None:
+    judgement = report(CHAMPION, V5E)
+    for more, words in ((0, "16.00 MiB (100.0%), from"), (8192, "16.00 MiB (100.0%, 8,192 bytes too many), from")):
+        full = replace(judgement, vmem_bytes=judgement.vmem_limit_bytes + more)
+        assert words in screen(report_sections.vmem(full, (), full=False), 200)
+
+
 def test_counters_table_alone() -> None:
     lines = screen(report_sections.counters(report(CHAMPION, V5E), None), 100).splitlines()
     assert lines[0].split() == ["level", "counter", "count", "expected"]

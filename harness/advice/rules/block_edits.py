@@ -1,9 +1,12 @@
 """Words and edits about blocks that several rules use: short steps, room for a larger block, fetching further ahead."""
 
+from dataclasses import replace
+
 from harness.advice.kernel_changes import Kind
-from harness.advice.observed import Observed, blocks, fits, grown_vmem
+from harness.advice.observed import Observed, blocks, fits, grown_vmem, vmem_after
 from harness.advice.rules.rule import RuleCase
 from harness.records import Edit, Window
+from harness.units import count
 
 # The largest key block of the best published attention kernels: with a larger one the tile of scores spills.
 LARGE_KEY_BLOCK = 2048
@@ -95,3 +98,31 @@ def walked_input(seen: Observed) -> tuple[Window, int] | None:
         if 1 < block < size
     ]
     return max(walks, key=lambda item: item[0].vmem_bytes, default=None)
+
+
+def within_vmem(seen: Observed, finding: RuleCase) -> RuleCase | None:
+    """`finding` without edits that, by an estimate, exceed the kernel's VMEM limit; the suggestion says what they need.
+
+    None if no edit is left and no limit of this chip has room for one of them.
+    """
+    if seen.chip.platform != "tpu":
+        return finding
+    needed = {edit: vmem_after(seen, edit.axis, edit.size, edit.new) for edit in finding.edits}
+    fitting = tuple(edit for edit in finding.edits if needed[edit] <= seen.report.vmem_limit_bytes)
+    if len(fitting) == len(finding.edits):
+        return finding
+    raised = [edit for edit in finding.edits if edit not in fitting and needed[edit] < seen.chip.vmem_bytes]
+    if not (fitting or raised):
+        return None
+    words = finding.suggestion
+    for new, least in {edit.new: needed[edit] for edit in raised}.items():
+        words += f"; {limit_words(seen, str(new), least)}"
+    return replace(finding, edits=fitting, suggestion=words)
+
+
+def limit_words(seen: Observed, name: str, needed: float) -> str:
+    """The advice to raise the VMEM limit as well, for a block called `name` that makes the call need `needed` bytes."""
+    return (
+        f"{name} needs about {count(needed)} bytes of VMEM: in the same attempt, raise vmem_limit_bytes in "
+        f"pltpu.CompilerParams (now {count(seen.report.vmem_limit_bytes)}) above that"
+    )

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 from harness.advice.observed import Observed, fits, times_read
-from harness.advice.rules.block_edits import doubling_edits, fetch_ahead
+from harness.advice.rules.block_edits import doubling_edits, fetch_ahead, limit_words
 from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, ROOFLINE, SCALING_BOOK, UTILISATION, RuleCase, rule
 from harness.advice.score_block import score_block_bytes
 from harness.records import Edit, Window
@@ -234,9 +234,12 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     if double and seen.steps:
         case = fetch_ahead(seen, " and ".join(double), observation)
     else:
+        # Of several calls, the call that fills its limit most must have room.
+        doubled = 2 * (report.vmem_bytes or 0)
+        limit = f"; {limit_words(seen, 'the block', doubled)}" if doubled > report.vmem_limit_bytes else ""
         case = RuleCase(
             observation=observation,
-            suggestion="double the block, so that each transfer is longer and there are fewer of them",
+            suggestion=f"double the block, so that each transfer is longer and there are fewer of them{limit}",
             knob="block",
             kind="constants",
             edits=doubling_edits(seen),

@@ -12,6 +12,7 @@ from harness.advice.operands import with_callers_names
 from harness.advice.rules import RULES, Rule, RuleCase, hint
 from harness.advice.rules.block_edits import within_vmem
 from harness.advice.rules.rule import SIMULATED_EDIT
+from harness.advice.rules.stopping import STOP_TUNING
 from harness.advice.source_names import name_lines
 from harness.hardware import chip
 from harness.judge.verdict.roofline import finished_run
@@ -22,6 +23,8 @@ from harness.records.titles import taken_back
 _LARGE_SCORES = ("drawn-far", "drawn-all")
 # If a few thousand numbers are summed in bfloat16, the error is below this many times the tolerance of a float32 sum.
 _NARROW_SUM = 64
+# Other blocks need more or fewer steps, or a higher limit.
+_KNOBS_OF_BLOCKS = ("block", "key block", "fewer steps", "VMEM limit")
 _NOTHING_ELSE = "this change saves next to nothing, and no rule finds anything else"
 
 
@@ -61,6 +64,7 @@ def hints(
     if others and not notable:
         finding, each_hint = max(others, key=lambda item: item[1].gain or 0.0)
         notable = [(finding, replace(each_hint, suggestion=f"{each_hint.suggestion}; {_NOTHING_ELSE}"))]
+    notable = _without_contradictions(notable)
     # Two observations may be about the same knob, and even advise opposite changes: only the stronger one is kept.
     by_knob: dict[str, Hint] = {}
     for finding, each_hint in notable:
@@ -69,6 +73,17 @@ def hints(
             replace(each_hint, ranked_by=None if finding.comes_first else _rank(finding, each_hint)),
         )
     return tuple(by_knob.values())
+
+
+def _without_contradictions(cases: list[tuple[RuleCase, Hint]]) -> list[tuple[RuleCase, Hint]]:
+    """The cases without those that change a block, if another case advises to stop tuning blocks.
+
+    If a simulated edit of a block gains notably, the advice to stop is left out instead.
+    """
+    stops = [case for case in cases if case[1].rule in STOP_TUNING]
+    tunes = [case for case in cases if case[0].edits or case[1].kind == "constants" or case[0].knob in _KNOBS_OF_BLOCKS]
+    wrong = stops if any(each.gain_source.startswith(SIMULATED_EDIT) for _, each in cases) else tunes
+    return [case for case in cases if case not in wrong] if stops else cases
 
 
 def _on_wrong_result(evidence: Evidence, trace: Trace) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness import reading_limits
 from harness.advice import dump_directory, offloaded
 from harness.advice.rules.counts import DO_WITHOUT, OUTPUT_READ
+from harness.advice.rules.stopping import STOP_TUNING
 from harness.advice.source_names import shown_name
 from harness.candidate import KERNEL, Candidate, constants
 from harness.errors import RatchetError
@@ -49,8 +50,9 @@ def for_kernel(
     if not packages or not sizes or b"pallas_call" in candidate.text:
         return tuple(advice)
     in_a_copy = f"possible only in a copy of {packages[0]}"
-    sweep = _sweep_words(sizes[:_MOST_NAMES], candidate, _longest_axis(evidence), who_tried())
-    if not sweep:
+    is_done = any(hint.rule in STOP_TUNING for hint in advice)
+    sweep = "" if is_done else _sweep_words(sizes[:_MOST_NAMES], candidate, _longest_axis(evidence), who_tried())
+    if not (sweep or is_done):
         names = ", ".join(name for name, _ in sizes[:_MOST_NAMES])
         in_a_copy = f"half and twice the values of {names} were tried already or exceed every axis; {in_a_copy}"
     hints: list[Hint] = []

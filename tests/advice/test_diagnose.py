@@ -14,6 +14,7 @@ from rule_examples import rowwise, saved, twice, with_call, with_parts
 
 from harness.advice import diagnose
 from harness.advice.counters import counter_lines
+from harness.advice.edits import SimulatedEdits
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import times_read
 from harness.advice.report import report
@@ -339,3 +340,13 @@ def test_several_calls_without_room_are_told_to_raise_the_limit() -> None:
     room, full = words
     assert room == "double the block, so that each transfer is longer and there are fewer of them"
     assert full.startswith(f"{room}; the block needs about 16,8")
+
+
+def test_advice_to_stop_tuning_blocks_is_not_given_with_advice_on_blocks() -> None:
+    kernel = few_steps(84e-6)
+    figures = report(kernel, V5E)
+    assert [hint.rule for hint in diagnose.hints(kernel, figures)] == ["memory floor"]
+    (edit, *_) = diagnose.edits(kernel, figures)
+    for time_ratio, rules in ((0.98, ["fill and drain"]), (1.1, ["memory floor"])):
+        timed = SimulatedEdits(constant="BR", old="512", new="256", edits=(edit,), time_ratio=time_ratio)
+        assert [hint.rule for hint in diagnose.hints(kernel, figures, simulated=(timed,))] == rules

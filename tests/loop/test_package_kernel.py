@@ -50,6 +50,16 @@ def test_its_constants_are_what_to_try() -> None:
     assert [hint.observation for hint in hints] == [hint.observation for hint in before]
 
 
+def test_no_sweep_is_advised_next_to_advice_to_stop_tuning_blocks() -> None:
+    """The traffic takes 98.7 % of the bandwidth."""
+    judged = package(with_run(rowwise(0.166e-3), executed_spills=90_000, executed_fills=90_000))
+    advice = advise(judged, report(judged, V5E))
+    first, *others = for_kernel(advice, judged, Candidate(text=WRAPPER), Path())
+    assert first.rule == "memory floor"
+    assert others
+    assert not any("sweep" in hint.suggestion or "tried already" in hint.suggestion for hint in others)
+
+
 def sweeps_of(kernel: bytes, *screened: tuple[tuple[str, str], ...]) -> set[str]:
     """The suggestions of changes of the code for a package's kernel; the longest axis is 8192."""
     before = advise(SPILLING, report(SPILLING, V5E))

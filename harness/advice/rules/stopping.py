@@ -112,3 +112,7 @@ def plateau(seen: Observed) -> RuleCase | None:
         "goes",
         comes_first=True,
     )
+
+
+# The rules that advise to stop tuning blocks. Advice to change a block does not appear together with theirs.
+STOP_TUNING = frozenset(each.name for each in (saturated, memory_floor, small_gap))

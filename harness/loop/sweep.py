@@ -29,7 +29,7 @@ from harness.loop.screening import Places
 from harness.loop.search import Search, SearchProgress
 from harness.loop.search_space import Grid, Setting, words
 from harness.records import MAY_PASS_NEXT_TIME, Evidence, Key, MemberTimes, Row, ScreenedSetting, Sweep, SweepResult
-from harness.units import change, percent, quantity, seconds
+from harness.units import change, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,31 +178,25 @@ def _comparable_champion(bench: Bench, ledger: Ledger) -> _Champion:
 
 def threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -> str:
     """A sentence on the smallest gain with which the best of `count` settings can be accepted, if any gain suffices."""
-    gain = _least_gain(bench, ledger, champion, count)
-    if champion is None or champion.seconds is None or gain is None:
+    share = None if champion is None else _uncertainty(ledger, champion)
+    if champion is None or champion.seconds is None or share is None:
         return (
-            f"threshold: at least {percent(bench.policy.minimum_effect)} less time than the champion. The uncertainty "
-            "may require more; only the attempt shows this, because screened times are not comparable with the "
-            "champion's"
+            f"{compare_simulated.threshold_words(bench.policy.minimum_effect)} than the champion. The uncertainty may "
+            "require more; only the attempt shows this, because screened times are not comparable with the champion's"
         )
-    most = champion.seconds * (1 - gain)
+    most = champion.seconds * (1 - compare_simulated.least_gain(share, bench.policy, count))
     floor = roofline.floor_of(bench.contest.problem.statement().work, bench.contest.chip, None)
     hopeless = (
         f"; no setting can: the {floor.bound_by} floor is {seconds(floor.seconds)}" if most < floor.seconds else ""
     )
     return (
-        f"threshold: the best of up to {quantity(count, 'setting')} must take at least {percent(gain)} less time "
-        f"than the champion (attempt {champion.number}, {seconds(champion.seconds)}): at most {seconds(most)}{hopeless}"
+        f"{compare_simulated.threshold(share, bench.policy, count)}: at most {seconds(most)}, against "
+        f"{seconds(champion.seconds)} of the champion (attempt {champion.number}){hopeless}"
     )
 
 
-def _least_gain(bench: Bench, ledger: Ledger, champion: Row | None, looked_at: int) -> float | None:
-    """The share of the champion's time that the best of `looked_at` settings must save; None if it is not known.
-
-    Computed as in `compare_simulated.rule`, with the uncertainty in the champion's record.
-    """
-    if champion is None:
-        return None
+def _uncertainty(ledger: Ledger, champion: Row) -> float | None:
+    """The uncertainty in the champion's record, as in `compare_simulated.uncertainty`; None if it is not known."""
     evidence = history.attempt(ledger.place, champion.number).evidence
     runs = [program.simulation for _, program in evidence.programs]
     weights = [member.weight for member, _ in evidence.named_members] or [1.0]
@@ -210,11 +204,13 @@ def _least_gain(bench: Bench, ledger: Ledger, champion: Row | None, looked_at: i
         max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty) if run else -1.0
         for run in runs
     ]
-    if min(shares) < 0:
-        return None
-    share = sum(weight * share for weight, share in zip(weights, shares, strict=True))
-    reach = compare_simulated.deviations(max(1, looked_at)) * share
-    return max(bench.policy.minimum_effect, 1 - 1 / (1 + reach))
+    return None if min(shares) < 0 else sum(weight * share for weight, share in zip(weights, shares, strict=True))
+
+
+def _least_gain(bench: Bench, ledger: Ledger, champion: Row | None, looked_at: int) -> float | None:
+    """The share of the champion's time that the best of `looked_at` settings must save; None if it is not known."""
+    share = None if champion is None else _uncertainty(ledger, champion)
+    return None if share is None else compare_simulated.least_gain(share, bench.policy, max(1, looked_at))
 
 
 def _screened(

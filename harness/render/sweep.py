@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from harness.judge.verdict.compare_simulated import threshold_words
 from harness.records import ScreenedSetting, Sweep, SweepResult
 from harness.records.report_words import source_label
 from harness.render.layout import Style, clean, pad
 from harness.render.sections import GAP, Block, Column, Drawing, Grid, Line, Words
-from harness.units import change, percent, quantity, seconds
+from harness.units import change, quantity, seconds
 
 # From least to most time: full to empty blocks, so that the map can be read without colour.
 _SHADES = "█▓▒░·"
@@ -41,11 +42,10 @@ def _against_threshold(swept: SweepResult) -> Iterator[Block]:
     least = min((setting.seconds for setting in swept.sweep.screened if setting.seconds is not None), default=None)
     if champion is None or gain is None or least is None:
         return
-    threshold = champion * (1 - gain)
+    most = champion * (1 - gain)
     yield Words(
-        f"the fastest takes {seconds(least)}, {change(least / champion)} against the champion; to win, a setting must "
-        f"take at least {percent(gain)} less: at most {seconds(threshold)} "
-        f"({'reached' if least <= threshold else 'not reached'})"
+        f"the fastest takes {seconds(least)}, {change(least / champion)} against the champion; "
+        f"{threshold_words(gain)}, at most {seconds(most)} ({'reached' if least <= most else 'not reached'})"
     )
 
 

@@ -65,33 +65,18 @@ def rule(
     ratio, effect = candidate_seconds / champion_seconds, policy.minimum_effect
     reach = math.inf if uncertainty is None else deviations(looked_at) * uncertainty
     low, high = max(0.0, ratio * (1 - reach)), ratio * (1 + reach)
-    if uncertainty is None:
-        doubt = "which is not recorded"
-    elif looked_at == 1:
-        doubt = f"{percent(uncertainty)} of the ratio, one sigma"
-    else:
-        sigmas = f"{deviations(looked_at):.2f} x {percent(uncertainty)}"
-        doubt = f"{sigmas} of the ratio, for the fastest of {looked_at} candidates"
     outcome: Outcome = "reject"
-    if ratio <= 1 - effect + ROUNDING and high < 1:
-        outcome = "accept"
-        reason = (
-            f"{percent(1 - ratio)} less time than the champion; threshold {percent(max(effect, 1 - 1 / (1 + reach)))} "
-            f"(minimum effect {percent(effect)}, simulator uncertainty {doubt})"
-        )
-    elif ratio <= 1 - effect + ROUNDING:
-        outcome = "inconclusive"
-        reason = (
-            f"{percent(1 - ratio)} less time than the champion is within the simulator's uncertainty ({doubt}); try a "
-            "larger change, or measure on a device"
-        )
-    elif ratio == 1:
+    reason = f"{percent(ratio - 1)} more time than the champion"
+    if ratio == 1:
         reason = "exactly the champion's time"
     elif ratio < 1 + effect:
         more_or_less = "less" if ratio < 1 else "more"
-        reason = f"{percent(abs(1 - ratio), 2)} {more_or_less} time than the champion is within ±{percent(effect)}"
-    else:
-        reason = f"{percent(ratio - 1)} more time than the champion"
+        least = threshold(uncertainty, policy, looked_at)
+        reason = f"{percent(abs(1 - ratio), 2)} {more_or_less} time than the champion; {least}"
+    if ratio <= 1 - effect + ROUNDING:
+        outcome = "accept" if high < 1 else "inconclusive"
+        if outcome == "inconclusive":
+            reason += "; try a larger change, or measure on a device"
     is_bounded = math.isfinite(high)
     return Ruling(
         outcome=outcome,
@@ -101,6 +86,30 @@ def rule(
         low=low if is_bounded else None,
         high=high if is_bounded else None,
     )
+
+
+def least_gain(uncertainty: float, policy: Policy, looked_at: int = 1) -> float:
+    """The share of the champion's time that a candidate must save, as in `rule`."""
+    return max(policy.minimum_effect, 1 - 1 / (1 + deviations(looked_at) * uncertainty))
+
+
+def threshold(uncertainty: float | None, policy: Policy, looked_at: int = 1) -> str:
+    """`least_gain` in words, with the numbers that it comes from."""
+    if uncertainty is None:
+        doubt = "not recorded"
+    elif looked_at == 1:
+        doubt = f"{percent(uncertainty)} of the ratio, one sigma"
+    else:
+        sigmas = f"{deviations(looked_at):.2f} x {percent(uncertainty)}"
+        doubt = f"{sigmas} of the ratio, for the fastest of {looked_at} candidates"
+    least = None if uncertainty is None else least_gain(uncertainty, policy, looked_at)
+    sources = f"minimum effect {percent(policy.minimum_effect)}, simulator uncertainty {doubt}"
+    return f"{threshold_words(least)} ({sources})"
+
+
+def threshold_words(least: float | None) -> str:
+    """The least gain that counts, in the words that every screen uses; None: unknown."""
+    return f"threshold: {'unknown' if least is None else f'at least {percent(least, 2)} less time'}"
 
 
 def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:

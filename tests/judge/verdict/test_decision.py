@@ -144,14 +144,18 @@ def test_a_measured_time_whose_low_end_is_impossible_is_never_accepted() -> None
 @pytest.mark.parametrize(
     ("candidate", "outcome", "words"),
     [
-        (1.00e-3, "accept", "50.0% less time than the champion; threshold 1.5% (minimum effect 1.0%,"),
-        (1.97e-3, "accept", "1.5% less time"),
-        (1.971e-3, "inconclusive", "1.4% less time than the champion is within the simulator's uncertainty (1.5%"),
-        (1.98e-3, "inconclusive", "(1.5% of the ratio, one sigma)"),
-        (1.9801e-3, "reject", "1.00% less time than the champion is within ±1.0%"),
-        (1.99e-3, "reject", "0.50% less time than the champion is within ±1.0%: 1.990 ms against 2.000 ms, sim"),
+        (
+            1.00e-3,
+            "accept",
+            "50.00% less time than the champion; threshold: at least 1.48% less time (minimum effect 1.0%,",
+        ),
+        (1.97e-3, "accept", "1.50% less time"),
+        (1.971e-3, "inconclusive", "1.45% less time than the champion; threshold: at least 1.48% less time (minimum"),
+        (1.98e-3, "inconclusive", "uncertainty 1.5% of the ratio, one sigma)"),
+        (1.9801e-3, "reject", "1.00% less time than the champion; threshold: at least 1.48% less time"),
+        (1.99e-3, "reject", "one sigma): 1.990 ms against 2.000 ms, sim"),
         (2.00e-3, "reject", "exactly the champion's time"),
-        (2.01e-3, "reject", "0.50% more time than the champion is within ±1.0%"),
+        (2.01e-3, "reject", "0.50% more time than the champion; threshold: at least 1.48% less time"),
         (2.02e-3, "reject", "1.0% more time than the champion"),
         (3.00e-3, "reject", "50.0% more time than the champion: 3.000 ms against 2.000 ms, simulated v5e"),
     ],
@@ -207,7 +211,7 @@ def test_choosing_by_simulated_times_brings_no_more_false_gains(looked_at: int) 
 
 def test_a_simulated_gain_of_unknown_uncertainty_is_inconclusive() -> None:
     assert_ruled(
-        judged(evidence(1e-3), evidence(2e-3, simulation=None)), "inconclusive", "uncertainty (which is not recorded)"
+        judged(evidence(1e-3), evidence(2e-3, simulation=None)), "inconclusive", "simulator uncertainty not recorded)"
     )
 
 

@@ -33,6 +33,11 @@ STAGE_WORDS = {
 }
 
 
+def _ended(state: str) -> str:
+    # The judge says this of every stage that ends when the outcome is known, also of the stage that decided it.
+    return "ended early: the outcome is known" if state == "not needed" else state
+
+
 class Progress:
     """The progress of stages, printed when it is called with (stage, state, seconds).
 
@@ -126,7 +131,7 @@ class Progress:
         if self._live is not None and task is not None:
             self._live.remove_task(task)
         self._ended += 1
-        self._print(stage, seconds, STAGE_WORDS.get(stage, "") if state in ("done", "end", "ok") else state)
+        self._print(stage, seconds, STAGE_WORDS.get(stage, "") if state in ("done", "end", "ok") else _ended(state))
 
     @contextmanager
     def during(self, what: str) -> Iterator[None]:

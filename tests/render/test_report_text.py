@@ -223,10 +223,12 @@ def test_progress_prints_plain_lines_off_a_terminal_and_nothing_when_quiet() -> 
         progress("compile", "start", 0.0)
         progress("simulate", "start", 0.0)
         progress("compile", "vmem-exceeded", 0.4)
+        progress("reduced shapes", "not needed", 0.5)
     stages, total = stream.getvalue().rsplit("  total ", 1)
     assert stages == (
         "  trace                     1.2 s  kernel.py becomes a program\n"
         "  compile                400.0 ms  vmem-exceeded\n"
+        "  reduced shapes         500.0 ms  ended early: the outcome is known\n"
     )
     assert re.fullmatch(r" +[\d.]+ .?s  stages run side by side\n", total)
     stream = io.StringIO()

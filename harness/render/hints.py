@@ -47,8 +47,7 @@ def diagnosis_blocks(
     if failed is None:
         yield Words(f"{name}: {latency}, {report.regime or 'regime unknown'}{gap} [{label(report)}]")
     else:
-        yield Words(f"{name}: failed")
-        yield from failure(failed, full=False)
+        yield from failure(failed, full=False, lead=f"{name} failed: ")
     for number, hint in enumerate(advice, 1):
         # A failure's next step belongs to no rule and has no gain.
         title = hint.rule

@@ -7,7 +7,7 @@ from harness.hardware import chip
 from harness.records import Change, Check, Evidence, Failure, PallasCall, Report, Simulation, Verdict
 from harness.records.report_words import simulated, source_label
 from harness.records.table import Cell
-from harness.render.layout import clean, indented
+from harness.render.layout import Style, clean, indented
 from harness.render.sections import FIELD, Block, Column, Grid, Items, Line, Row, Words, named, named_items
 from harness.units import change, count, decimal, kibibytes, milliseconds, percent, quantity, seconds
 
@@ -325,9 +325,16 @@ def moved(changes: Sequence[Change], *, full: bool) -> Iterator[Block]:
         yield Items(texts, lead="  what moved: ")
 
 
-def failure(failure: Failure, *, full: bool) -> Iterator[Block]:
-    """Stage, kind and message of a failure, and its detail: a count, a traceback, the child's last output."""
-    yield Words(failure.message, lead=f"  {failure.stage}, {failure.kind}: ", rest="    ")
+def failure(
+    failure: Failure, *, full: bool, lead: str, about: str = "", style: Style | None = None, painted: str = ""
+) -> Iterator[Block]:
+    """Stage, kind and message of a failure, and its detail: a count, a traceback, the child's last output.
+
+    `lead` begins the first line; `about` is the line on what failed, after the message.
+    """
+    reason = f"{failure.stage}, {failure.kind}: {failure.message}"
+    yield Words(reason, lead=lead, rest="    ", style=style, painted=painted)
+    yield from [Words(about, lead="  ", rest="    ")] if about else []
     output = failure.detail.splitlines()
     if len(output) < 2:
         yield from (Words(text, lead="    ") for text in output)

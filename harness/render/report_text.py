@@ -49,8 +49,7 @@ def report_blocks(
     if attempt.kind == "revoke":
         word, style = "REVOKED", "bad"
     lead = f"{word}  attempt {attempt.number}{kind}: "
-    yield Words(attempt.hypothesis, lead=lead, rest="    ", style=style, painted=word)
-    yield from _reasons(attempt.verdict, full=view.full)
+    yield from _outcome(attempt.verdict, lead, attempt.hypothesis, word, style, full=view.full)
     yield from _against_champion(attempt, report)
     yield from report_sections.moved(attempt.verdict.changes, full=view.full)
     yield GAP
@@ -64,8 +63,8 @@ def judge_blocks(
     """The report of a kernel judged on its own: nothing was compared and nothing recorded."""
     word, style = _WORDS[verdict.outcome]
     word = "PASSED" if verdict.outcome == "accept" else word
-    yield Line([(word, style), (f"  {evidence.problem.title}; nothing is recorded", None)])
-    yield from _reasons(verdict, full=view.full)
+    about = f"{evidence.problem.title}; nothing is recorded"
+    yield from _outcome(verdict, f"{word}  ", about, word, style, full=view.full)
     yield GAP
     yield from _findings(evidence, report, advice, None, verdict, view)
     # Before the trace there is nothing but the failure, and the reasons above show all of it.
@@ -179,10 +178,15 @@ def _work_in_kernels(evidence: Evidence) -> Iterator[Block]:
         yield named("Work in Pallas calls", share)
 
 
-def _reasons(verdict: Verdict, *, full: bool) -> Iterator[Block]:
-    if verdict.failure is not None:
-        return report_sections.failure(verdict.failure, full=full)
-    return (Words(reason, lead="  ", rest="    ") for reason in verdict.reasons)
+def _outcome(verdict: Verdict, lead: str, about: str, word: str, style: Style, *, full: bool) -> Iterator[Block]:
+    """The outcome `word`, which begins `lead`, with what was judged (`about`) and the reasons; a failure is first."""
+    if verdict.failure is None:
+        yield Words(about, lead=lead, rest="    ", style=style, painted=word)
+        yield from (Words(reason, lead="  ", rest="    ") for reason in verdict.reasons)
+    else:
+        yield from report_sections.failure(
+            verdict.failure, full=full, lead=lead, about=about, style=style, painted=word
+        )
 
 
 def _against_champion(attempt: Attempt, report: Report) -> Iterator[Block]:

@@ -78,7 +78,7 @@ def test_a_schedule_at_hand_bounds_the_gains(contest: Path, shell: Shell) -> Non
 
 def test_a_failure_is_told_its_next_step(contest: Path, shell: Shell) -> None:
     shown = shell.printed("diagnose", "3", "-C", contest)
-    assert shown.startswith("attempt 3: failed\n  compile, vmem-exceeded: the kernel needs 18.2 MiB of VMEM")
+    assert shown.startswith("attempt 3 failed: compile, vmem-exceeded: the kernel needs 18.2 MiB of VMEM")
     assert "compile failed: vmem-exceeded" in shown
     assert "-> make blocks smaller" in shown
     assert "at most" not in shown, "a failure has no gain"

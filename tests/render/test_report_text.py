@@ -126,6 +126,17 @@ def test_of_a_failed_evaluation_the_checks_that_were_not_run_are_not_passed_over
     assert "all 2 checks passed" in printed(tampered)
 
 
+def test_a_failure_comes_before_what_was_judged() -> None:
+    kernel = failed()
+    failure = present(kernel.failure)
+    verdict = Verdict(outcome="failed", reasons=("compile",), failure=failure)
+    text = screen(judge_blocks(kernel, report(kernel, V5E), (), verdict, View()), 200)
+    assert text.splitlines()[:2] == [
+        f"FAILED  compile, vmem-exceeded: {failure.message}",
+        f"  {kernel.problem.title}; nothing is recorded",
+    ]
+
+
 def test_an_impossible_latency_shows_the_figures_that_it_was_refused_on() -> None:
     text = printed(evidence(0.6e-3))
     assert text.startswith("FAILED  attempt 2")

@@ -106,7 +106,7 @@ def members(report: Report, verdict: Verdict) -> Iterator[Block]:
             ratio = pairs[member.name].time_ratio
             times = (pairs[member.name].champion_seconds, *times, None if ratio is None else f"{ratio:.4f}")
         rows.append(
-            (member.name, member.weight, *times, member.report.util, (member.report.regime or "unknown").upper())
+            (member.name, member.weight, *times, _util(member.report), (member.report.regime or "unknown").upper())
         )
     if rows:
         times_of = ["champion", "candidate", "ratio"] if pairs else ["time"]
@@ -353,6 +353,11 @@ def is_shown(failure: Failure | None) -> bool:
 
 def _percent(fraction: float | None) -> str:
     return "unknown" if fraction is None else percent(fraction)
+
+
+def _util(report: Report) -> Cell:
+    """The utilisation for a table; without matrix products it says nothing."""
+    return "-" if report.mxu_util == 0 else report.util
 
 
 def _too_slow(evidence: Evidence, verdict: Verdict) -> str:

@@ -28,6 +28,7 @@ class TableView:
 
     - `champion`: the champion's number.
     - `gain`, `calibration`: figures of the whole ledger.
+    - `has_products`: False for a problem without matrix products, whose utilisation says nothing.
     - `has_then`: adds the recorded times. `has_all`: adds the columns of counters and commits.
     - `again`: the command that times every attempt on the scale.
     """
@@ -37,6 +38,7 @@ class TableView:
     champion: int | None = None
     gain: Gain | None = None
     calibration: Calibration | None = None
+    has_products: bool = True
     has_then: bool = False
     has_all: bool = False
     again: str = "./ratchet.sh rescale --all"
@@ -110,7 +112,7 @@ def _columns(shown: TableView) -> Iterator[tuple[Column, Callable[[ScaledRow], C
     if shown.has_then:
         yield Column("ms, % then", side="r", rank=10), _then, False
     yield Column("expected", "change", rank=6), lambda row: row.row.expected_time_ratio, False
-    yield Column("util", "fraction", rank=7), lambda row: row.row.util, False
+    yield Column("util", "fraction", rank=7), lambda row: row.row.util if shown.has_products else None, False
     yield Column("bound", rank=5), lambda row: _REGIMES.get(row.row.regime or ""), False
     yield Column("gap", "fraction", rank=3), lambda row: row.row.gap_fraction, True
     yield Column("copies", "count", rank=1), lambda row: row.row.copies, True

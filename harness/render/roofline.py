@@ -24,7 +24,7 @@ def roofline(evidence: Evidence, report: Report) -> Iterator[Block]:
     yield _part("Min (theoretical):    ", decimal(report.minimum_hbm_bytes, "B", 2))
     yield _part("Actual (with tiling): ", _traffic(report))
     yield named("Time decomposition", f"[{label(report)}]")
-    yield _part("Compute-only ", f"{_ms(report.compute_only_seconds)} (if 100% MXU)")
+    yield _part("Compute-only ", _compute_only(report, " (if 100% MXU)"))
     yield _part("Memory-only  ", f"{_ms(report.memory_only_seconds)} (if 100% BW)")
     if report.communication:
         yield _part("Link-only    ", f"{_ms(report.communication.floor_seconds)} (if the links alone bind)")
@@ -39,7 +39,7 @@ def roofline(evidence: Evidence, report: Report) -> Iterator[Block]:
 def glance(report: Report) -> Iterator[Block]:
     """The times and traffic of the published block; shares of the peaks are in the RESULT and REGIME lines."""
     times = (
-        f"Compute-only {_ms(report.compute_only_seconds)}",
+        f"Compute-only {_compute_only(report)}",
         f"Memory-only {_ms(report.memory_only_seconds)}",
         *([f"Link-only {_ms(report.communication.floor_seconds)}"] if report.communication else []),
         f"Actual {_actual(report)}",
@@ -73,6 +73,10 @@ def _part(name: str, text: str) -> Words:
 
 def _ms(value: float | None) -> str:
     return "unknown" if value is None else milliseconds(value, " ")
+
+
+def _compute_only(report: Report, condition: str = "") -> str:
+    return "- (no matmuls)" if report.mxu_util == 0 else f"{_ms(report.compute_only_seconds)}{condition}"
 
 
 def _actual(report: Report) -> str:

@@ -16,6 +16,8 @@ _COLOURS: tuple[Style, ...] = ("good", "good", "doubt", "doubt", "bad")
 _FAILED = "x"
 _NOT_TRIED = "-"
 _MOST_REASONS = 8
+# A longer remark is printed below the table, once for all its settings.
+_LONGEST_REMARK = 60
 
 
 def sweep_blocks(swept: SweepResult) -> Iterator[Block]:
@@ -91,10 +93,11 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None) -> Grid:
         rows.append((champion, ["" for _ in sweep.parameters], f"champion: attempt {sweep.champion}"))
     rows.sort(key=lambda row: math.inf if row[0] is None else row[0])
     names = [name for name, _ in sweep.parameters]
+    long = {number for number, (*_, reason) in enumerate(rows) if len(reason) > _LONGEST_REMARK}
 
     def note_loss(numbers: Sequence[int]) -> Iterator[Block]:
         reasons: dict[str, list[str]] = {}
-        for _, values, reason in (rows[number] for number in numbers):
+        for _, values, reason in (rows[number] for number in sorted(long.union(numbers))):
             reasons.setdefault(reason, []).append(_settings(list(zip(names, values, strict=True))))
         for reason, (first, *others) in list(reasons.items())[:_MOST_REASONS]:
             more = f" and {quantity(len(others), 'other')}" if others else ""
@@ -106,7 +109,7 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None) -> Grid:
     cells = [
         (*values, latency, latency / base if latency and base else None, reason) for latency, values, reason in rows
     ]
-    return Grid([*columns, Column("remark")], cells, of_lost_columns=note_loss)
+    return Grid([*columns, Column("remark", most=_LONGEST_REMARK)], cells, of_lost_columns=note_loss)
 
 
 def _map(sweep: Sweep) -> Drawing:

@@ -24,6 +24,7 @@ from harness.loop.bench import Bench
 from harness.loop.search_space import space
 from harness.loop.sweep import threshold
 from harness.records import Failure, RefusedSetting, ScreenedSetting, Sweep, SweepResult
+from harness.render.layout import UNBOUNDED
 from harness.render.sections import screen
 from harness.render.sweep import sweep_blocks
 from harness.units import seconds
@@ -139,6 +140,10 @@ def test_a_reason_that_is_cut_is_shown_in_full_once() -> None:
     text = screen(sweep_blocks(replace(result, sweep=replace(result.sweep, screened=failing))), 80)
     assert f"BQ=128 BKV=512 and 1 other: trace-error: {why.strip()}" in " ".join(text.split())
     assert all(cell_len(line) <= 80 for line in text.splitlines())
+    # In a pipe, where nothing has to be cut, a long reason is below the table too.
+    piped = screen(sweep_blocks(replace(result, sweep=replace(result.sweep, screened=failing))), UNBOUNDED)
+    assert piped.count(why.strip()) == 1
+    assert piped.count("trace-error: tracing kernel_fn failed: kernel.py line 43: V…") == 2
 
 
 def test_settings_that_were_judged_and_fail_are_said() -> None:

@@ -17,7 +17,7 @@ from harness.advice.report import report
 from harness.candidate import Candidate
 from harness.judge.evaluate.stages import STAGES
 from harness.records import Verdict
-from harness.render import layout, report_sections
+from harness.render import layout, report_sections, roofline
 from harness.render.layout import wants_colour
 from harness.render.progress import STAGE_WORDS, Progress
 from harness.render.report_text import View, judge_blocks, report_blocks, show_blocks
@@ -135,6 +135,14 @@ def test_a_failure_comes_before_what_was_judged() -> None:
         f"FAILED  compile, vmem-exceeded: {failure.message}",
         f"  {kernel.problem.title}; nothing is recorded",
     ]
+
+
+def test_figures_of_the_matrix_unit_are_left_out_for_a_problem_without_products() -> None:
+    kernel = rowwise(0.2e-3)
+    figures = report(kernel, V5E)
+    for blocks in (roofline.roofline(kernel, figures), roofline.glance(figures)):
+        assert re.search(r"Compute-only +- \(no matmuls\)", screen(blocks, 200))
+    assert "no matmuls" not in screen(roofline.glance(report(CHAMPION, V5E)), 200)
 
 
 def test_an_impossible_latency_shows_the_figures_that_it_was_refused_on() -> None:

@@ -46,6 +46,12 @@ def test_the_table_has_no_more_columns_than_rows_need() -> None:
     assert results_table(shown((), None)) == "no attempts yet"
 
 
+def test_a_problem_without_products_has_no_column_of_utilisations() -> None:
+    for has_products in (True, False):
+        text = results_table(shown(tuple(table()), 2, has_products=has_products), width=200)
+        assert ("util" in text) == has_products
+
+
 def test_a_pipe_loses_the_end_of_long_hypotheses_alone(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

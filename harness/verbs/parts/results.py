@@ -55,6 +55,7 @@ def run(arguments: Namespace) -> Outcome:
             champion=scaled.number,
             gain=progress,
             calibration=calibration([row.then for row in scaled.rows]),
+            has_products=not scaled.champion or scaled.champion.evidence.problem.work.matmul_flops > 0,
             has_then=arguments.then or (scaled.scale is not None and scaled.scale.timed < scaled.scale.accepted),
             has_all=arguments.all,
             again=command("rescale --all", arguments.directory),

@@ -163,6 +163,11 @@ _NOT_FOR_THAT_SHAPE = (
     "; if the kernel is not made for that smaller shape, let kernel_fn raise an error there (assert which sizes it "
     "takes): shapes at which the kernel does not trace are not checked, and the report says so"
 )
+# A block of an operand that lies beyond the array.
+BLOCK_BEYOND = re.compile(r'Out-of-bounds block index \(.*?\) for (?:in|out)put "(\w+)"')
+_BEYOND_ITS_ARRAY = (
+    "correct the index map of the BlockSpec of {}: in the grid step named above, it returns a block beyond the array"
+)
 # The first wrong part of an output, such as y[128..159, 0..2047].
 _PART = re.compile(r"\[((?:\d+(?:\.\.\d+)?(?:, )?)+)\]")
 _FEW_ELEMENTS = 64
@@ -206,8 +211,10 @@ def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = Fal
         return remedy
     if failure.kind == "vmem-exceeded" and has_all_vmem:
         return _BEYOND_THE_CHIP
-    if failure.kind == "out-of-bounds" and failure.message.startswith("at a smaller shape, "):
-        return _BY_KIND[failure.kind] + _NOT_FOR_THAT_SHAPE
+    if failure.kind == "out-of-bounds":
+        block = BLOCK_BEYOND.search(failure.message)
+        remedy = _BEYOND_ITS_ARRAY.format(block[1]) if block else _BY_KIND[failure.kind]
+        return remedy + (_NOT_FOR_THAT_SHAPE if failure.message.startswith("at a smaller shape, ") else "")
     of_operation = _BY_OPERATION.get(operation, {}).get(failure.kind)
     if failure.kind == "wrong-result":
         return f"{of_operation or ''}{_on_wrong_part(failure)}; {_AGAIN}"

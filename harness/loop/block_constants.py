@@ -1,10 +1,11 @@
-"""The constants of kernel.py that set a block, so that advice on the block's size becomes a setting to try."""
+"""The constants and lines of kernel.py that set a block, for advice on its size and on its index map."""
 
 import ast
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from harness.advice.failure_remedies import BLOCK_BEYOND
 from harness.advice.operands import with_callers_names
 from harness.candidate import Candidate
 from harness.loop.settings import value_of
@@ -12,9 +13,24 @@ from harness.records import Edit, Evidence, Hint, Window
 
 
 def with_settings(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate) -> tuple[Hint, ...]:
-    """`advice` with the constants of `candidate` that may set the block of each edit."""
+    """`advice` with the constants of `candidate` that may set the block of each edit.
+
+    If a block lies beyond its array, the remedy begins with the lines that have BlockSpecs.
+    """
+    if evidence.failure is not None and BLOCK_BEYOND.search(evidence.failure.message):
+        lines = ", ".join(_lines_with_specs(candidate))
+        return tuple(replace(hint, suggestion=f"{lines and f'{lines}: '}{hint.suggestion}") for hint in advice)
     evidence = with_callers_names(evidence)
     return tuple(_with_settings(hint, evidence, candidate) for hint in advice)
+
+
+def _lines_with_specs(candidate: Candidate) -> Iterator[str]:
+    """The lines of the candidate's files that call BlockSpec, in order."""
+    for name, text in candidate.files.items():
+        with suppress(SyntaxError, ValueError):
+            calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+            specs = {node.lineno for node in calls if ast.unparse(node.func).rpartition(".")[2] == "BlockSpec"}
+            yield from (f"{name}:{line}" for line in sorted(specs))
 
 
 def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint:

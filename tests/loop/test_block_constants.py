@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from evidence_examples import evidence
 
+from harness.advice.failure_remedies import next_step
 from harness.candidate import Candidate
 from harness.loop import scaffold
 from harness.loop.block_constants import with_settings
-from harness.records import Edit, Evidence, Hint
+from harness.records import Edit, Evidence, Failure, Hint
 
 # Query blocks of 128 rows, key and value blocks of 256.
 KERNEL = scaffold.text("attention", "kernel.py")
@@ -49,3 +50,13 @@ def test_advice_is_a_setting_to_try() -> None:
 
 def test_without_a_trace_values_alone_tell() -> None:
     assert suggested(KERNEL, KEYS, judged=evidence(1e-3, trace=None))[1] == (("BKV",),)
+
+
+def test_a_block_beyond_its_array_is_told_where_the_block_specs_are() -> None:
+    message = 'Out-of-bounds block index (3, 0) for input "x_ref" in iteration (2,)'
+    failure = Failure(stage="correctness", kind="out-of-bounds", message=f"in TPU interpret mode: {message}")
+    lines = [number for number, line in enumerate(KERNEL.decode().splitlines(), 1) if "pl.BlockSpec(" in line]
+    words, _ = suggested(KERNEL, judged=replace(evidence(1e-3), failure=failure))
+    assert words == f"{', '.join(f'kernel.py:{number}' for number in lines)}: another block"
+    assert next_step(failure).startswith("correct the index map of the BlockSpec of x_ref: ")
+    assert suggested(b"no Python (", judged=replace(evidence(1e-3), failure=failure))[0] == "another block"

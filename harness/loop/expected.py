@@ -6,12 +6,18 @@ import statistics
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 
 from harness import files
+from harness.candidate import Settings
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.ledger import Ledger, history
+from harness.loop.opponent import recorded_evidence
+from harness.records import Attempt, Evidence, Key
+from harness.sandbox import environment as environments
+from harness.units import seconds
 
 # The number of attempts behind each median: enough that one busy moment of the machine does not change it.
 _ATTEMPTS = 5
@@ -21,48 +27,88 @@ SCREENED = ("trace", "compile", "simulate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Medians over the last attempts: seconds by stage, and of all stages together (None without attempts).
+    """Medians over the last attempts: seconds by stage, and of the whole attempt (None without attempts).
 
-    `start_seconds` is the time before the first stage, in which processes start and import JAX.
+    - `start_seconds`: the time before the first stage, in which processes start and import JAX.
+    - `champion_seconds`: the part of the whole in which the champion is judged again first.
+    - `is_here`: True if the attempts ran on machines with this processor and as many cores.
     """
 
     attempts: int = 0
     stages: Mapping[str, float] = field(default_factory=dict)
     start_seconds: float = 0.0
     total_seconds: float | None = None
+    champion_seconds: float = 0.0
+    is_here: bool = True
+
+    @property
+    def source(self) -> str:
+        """The attempts behind the figures, and the champion's part, in words."""
+        of = "the last attempt" if self.attempts == 1 else f"the median of the last {self.attempts} attempts"
+        where = "on a machine like this" if self.is_here else "on other machines"
+        first = f"; {seconds(self.champion_seconds, 1)} for the champion first" if self.champion_seconds else ""
+        return f"{of} {where}{first}"
 
 
-def of(contest: Contest, *, wholly: bool = False) -> Expected:
-    """Median durations of the last attempts of `contest` that did not fail, whatever machines they ran on.
+def of(contest: Contest, key: Key | None, settings: Settings | None = None) -> Expected:
+    """Median durations of the last attempts of `contest` in which every check ran, on machines like this if there are.
 
-    `wholly`: only attempts for which every check ran; candidates that are too slow skip some.
+    `key` is the key of the next attempt; None for a kernel that is compared with no champion. `settings` are the
+    attempt's; None if they are not chosen yet.
     """
-    starts: list[float] = []
-    totals: list[float] = []
-    by_stage: dict[str, list[float]] = {}
+    like: list[Attempt] = []
+    others: list[Attempt] = []
+    here = environments.environment().machine
+    is_champion_first = False
     # An unreadable ledger only costs the estimate. The attempt itself will report the error.
     with suppress(RatchetError):
         ledger = Ledger.open(contest.directory)
-        rows, _ = history.rows(ledger.place, 4 * _ATTEMPTS)
-        for row in reversed(rows):
-            if len(totals) == _ATTEMPTS:
-                break
-            if row.outcome == "failed":
+        rows, _ = history.rows(ledger.place)
+        for row in reversed(rows[-4 * _ATTEMPTS :]):
+            if row.outcome == "failed" or len(like) == _ATTEMPTS:
                 continue
             with suppress(RatchetError):
-                evidence = history.attempt(ledger.place, row.number).evidence
-                stages = evidence.stages
-                if stages and not (wholly and evidence.unchecked):
-                    starts.append(min(stage.start_seconds for stage in stages))
-                    totals.append(max(stage.start_seconds + stage.seconds for stage in stages))
-                    for stage in stages:
-                        by_stage.setdefault(stage.stage, []).append(stage.seconds)
+                attempt = history.attempt(ledger.place, row.number)
+                if attempt.evidence.stages and not attempt.evidence.unchecked:
+                    (like if attempt.evidence.environment.machine == here else others).append(attempt)
+        champion = ledger.champion() if key is not None else None
+        if key is not None and champion is not None:
+            is_contested = settings is None or contest.candidate().set(settings) != ledger.champion_candidate()
+            is_champion_first = is_contested and recorded_evidence(ledger, champion, key, rows) is None
+    chosen = (like or others)[:_ATTEMPTS]
+    if not chosen:
+        return Expected()
+    by_stage: dict[str, list[float]] = {}
+    for stage in (stage for attempt in chosen for stage in attempt.evidence.stages):
+        by_stage.setdefault(stage.stage, []).append(stage.seconds)
+    ends = [_end(attempt.evidence) for attempt in chosen]
+    of_champion = statistics.median(ends) if is_champion_first else 0.0
+    totals = ends if key is None else list(map(_candidate_seconds, chosen))
     return Expected(
-        attempts=len(totals),
+        attempts=len(chosen),
         stages={name: statistics.median(seconds) for name, seconds in by_stage.items()},
-        start_seconds=statistics.median(starts) if starts else 0.0,
-        total_seconds=statistics.median(totals) if totals else None,
+        start_seconds=statistics.median(
+            min(stage.start_seconds for stage in attempt.evidence.stages) for attempt in chosen
+        ),
+        total_seconds=statistics.median(totals) + of_champion,
+        champion_seconds=of_champion,
+        is_here=bool(like),
     )
+
+
+def _end(evidence: Evidence) -> float:
+    """The duration of an evaluation."""
+    return max((stage.start_seconds + stage.seconds for stage in evidence.stages), default=0.0)
+
+
+def _candidate_seconds(attempt: Attempt) -> float:
+    """The duration of an attempt without an evaluation of the champion.
+
+    In addition to the stages it has the runs under uncertain constants, paired samples, and the waits between them.
+    """
+    whole = datetime.fromisoformat(attempt.finished) - datetime.fromisoformat(attempt.started)
+    champion = _end(attempt.champion_evidence) if attempt.champion_evidence else 0.0
+    return max(_end(attempt.evidence), whole.total_seconds() - champion)
 
 
 def of_screening(

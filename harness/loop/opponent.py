@@ -1,6 +1,6 @@
 """The champion that a candidate is compared with: its evidence, its record, its drift, and what to do if it fails."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -77,12 +77,8 @@ def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
 
     A new evaluation runs all checks. Raises RatchetError `champion-fails` if the champion fails one.
     """
-    commit = run.ledger.champion_commit() or ""
-    notes, skipped = note_files.read(run.ledger.place)
-    say_all(skipped, run.say)
-    passes = outcome_of_checks(notes, champion.number, champion.kernel_sha256, run.key)
-    evidence_kept = known_evidence(champion, commit, run.key, _since(run, champion), is_checked=passes is True)
-    if evidence_kept and passes is not False:
+    evidence_kept = recorded_evidence(run.ledger, champion, run.key, run.rows, run.say)
+    if evidence_kept:
         return Opponent(attempt=champion, candidate=candidate, evidence=evidence_kept, fresh=False)
     differs = key_difference(champion.key, run.key)
     if run.key.source == "simulated":
@@ -98,13 +94,26 @@ def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
     return Opponent(attempt=champion, candidate=candidate, evidence=evidence, fresh=True)
 
 
-def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:
-    """The attempts after the champion's, if they have this attempt's timing key; each with its row."""
-    for row in run.rows:
-        if row.number > champion.number and row.key_digest == run.digest:
+def recorded_evidence(
+    ledger: Ledger, champion: Attempt, key: Key, rows: Sequence[Row], say: Say = lambda _: None
+) -> Evidence | None:
+    """The recorded evidence about the champion under `key`; None if the champion must be evaluated again."""
+    notes, skipped = note_files.read(ledger.place)
+    say_all(skipped, say)
+    passes = outcome_of_checks(notes, champion.number, champion.kernel_sha256, key)
+    if passes is False:
+        return None
+    commit, since = ledger.champion_commit() or "", _since(ledger, champion, key, rows)
+    return known_evidence(champion, commit, key, since, is_checked=passes is True)
+
+
+def _since(ledger: Ledger, champion: Attempt, key: Key, rows: Sequence[Row]) -> Iterator[tuple[Row, Attempt]]:
+    """The attempts after the champion's, if they have the timing key of `key`; each with its row."""
+    for row in rows:
+        if row.number > champion.number and row.key_digest == key_digest(key):
             # Unreadable records were named when the rows were read.
             with suppress(RatchetError):
-                yield row, history.attempt(run.ledger.place, row.number)
+                yield row, history.attempt(ledger.place, row.number)
 
 
 def champion_remedy(champion: Attempt, evidence: Evidence, put_back: str = "") -> tuple[str, ...]:

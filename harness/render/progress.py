@@ -96,21 +96,19 @@ class Progress:
         if self._ended > 1 and error is None:
             self._print("total", time.monotonic() - self._began, "stages run side by side" if self._overlapped else "")
 
-    def expect(self, stages: Mapping[str, float], total_seconds: float | None, attempts: int) -> None:
+    def expect(self, stages: Mapping[str, float], total_seconds: float | None, source: str) -> None:
         """Announces the expected total, and each stage's expected time while it runs.
 
-        `attempts` is the number of earlier attempts that the figures come from. If `stages` has a `screening`, the
-        total is that of a search: the screening and one attempt.
+        `source` has words on the attempts that the figures come from. If `stages` has a `screening`, the total is that
+        of a search: the screening and one attempt.
         """
         self._expected, self._expected_seconds = stages, total_seconds
         if total_seconds is not None and not self._quiet:
-            of = "the last attempt" if attempts == 1 else f"median of the last {attempts} attempts"
             screening = stages.get("screening")
             if screening is not None:
                 attempt = in_seconds(total_seconds - screening, 1)
-                the = "" if attempts == 1 else "the "
-                of = f"screening {in_seconds(screening, 1)} and one attempt {attempt}, from {the}{of}"
-            self._print("expected", total_seconds, f"{of}, on any machine")
+                source = f"screening {in_seconds(screening, 1)} and one attempt {attempt}, from {source}"
+            self._print("expected", total_seconds, source)
 
     def __call__(self, stage: str, state: str, seconds: float) -> None:
         """Records that a stage began or, after `seconds`, ended. Stages run side by side and may end in any order."""

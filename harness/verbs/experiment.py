@@ -85,9 +85,9 @@ class Experiment(Verb):
             all_checks=arguments.all_checks,
         )
         with progress_of(arguments) as progress:
-            guess = expected.of(contest, wholly=arguments.all_checks)
-            progress.expect(guess.stages, guess.total_seconds, guess.attempts)
             bench = Bench(contest=contest, progress=progress, on=arguments.on, deep=deep)
+            guess = expected.of(contest, None if arguments.rebaseline else contest.key(bench.source), settings)
+            progress.expect(guess.stages, guess.total_seconds, guess.source)
             remarks: list[str] = []
             judged = ratchet.attempt(bench, hypothesis, options, attempts.say_and_keep(remarks))
         attempt = judged.attempt

@@ -49,8 +49,8 @@ class Judge(Verb):
         settings = tuple(parse(text) for text in arguments.settings)
         candidate = set_constants(contest.candidate(), settings, contest.directory)
         with progress_of(arguments) as progress:
-            guess = expected.of(contest, wholly=True)
-            progress.expect(guess.stages, guess.total_seconds, guess.attempts)
+            guess = expected.of(contest, None)
+            progress.expect(guess.stages, guess.total_seconds, guess.source)
             bench = Bench(contest=contest, progress=progress, on=arguments.on, deep=arguments.deep)
             evidence = judge_here(bench, settings)
         verdict = decision.decide(evidence, None, None, bench.policy, contest.chip)

@@ -1,12 +1,20 @@
-"""Expected durations: a search is expected to take its screening and one attempt."""
+"""Expected durations: an attempt takes as long as whole attempts on a machine like this; a search also screens."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from evidence_examples import ENVIRONMENT, KEY, attempt, evidence
 from loop_fixtures import committed_contest
 
 from harness import contest as contests
+from harness.ledger import Ledger, history
+from harness.loop import expected
 from harness.loop.expected import Expected, keep_screening, of_screening, screening_seconds
+from harness.records import StageTime, Verdict
+from harness.sandbox import environment as environments
+
+ROOT = Path(__file__).parents[2]
 
 ATTEMPT = Expected(
     attempts=2,
@@ -50,3 +58,31 @@ def test_the_next_search_is_expected_to_take_as_long_for_a_setting_as_the_last(t
     keep_screening(contest, 1.0, 0, 2)
     (contest.directory / "profile_data" / "screening.json").write_text("[]")
     assert screening_seconds(contest, 2) is None
+
+
+def test_an_attempt_takes_longer_than_its_stages() -> None:
+    """The runs under uncertain constants, for example, are no stage of the record."""
+    judged = replace(evidence(1e-3), stages=(StageTime(stage="trace", start_seconds=2.0, seconds=18.0),))
+    times = {"started": "2026-01-01T00:00:00+00:00", "finished": "2026-01-01T00:00:50+00:00"}
+    alone = attempt(judged, Verdict(outcome="accept", reasons=()), **times)
+    assert expected._candidate_seconds(alone) == 50.0
+    # The champion was judged again in the same attempt.
+    assert expected._candidate_seconds(replace(alone, champion_evidence=judged)) == 30.0
+    assert expected._candidate_seconds(replace(alone, finished=times["started"])) == 20.0
+
+
+def test_attempts_on_such_machines_count_first_and_the_champion_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    contest = contests.load(ROOT / "examples" / "rmsnorm")
+    place = Ledger.open(contest.directory).place
+    newest = history.attempt(place, history.rows(place)[0][-1].number).evidence.environment
+    for environment, is_here in ((newest, True), (replace(ENVIRONMENT, machine="no such machine"), False)):
+        monkeypatch.setattr(environments, "environment", lambda environment=environment: environment)
+        alone = expected.of(contest, None)
+        assert alone.is_here == is_here
+        assert alone.source.endswith("on a machine like this" if is_here else "on other machines")
+        # The example's kernel.py is the champion's: judged once, under any key.
+        assert expected.of(contest, KEY, ()).champion_seconds == 0
+        against = expected.of(contest, KEY)
+        assert against.champion_seconds == alone.total_seconds
+        assert (against.total_seconds or 0) >= 2 * against.champion_seconds > 0
+        assert against.source.endswith("s for the champion first")

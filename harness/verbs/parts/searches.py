@@ -64,9 +64,10 @@ def run_search(
         # A device times one setting at a time.
         at_a_time = places.count if contest.chip.platform == "tpu" else 1
         measured = expected.screening_seconds(contest, at_a_time)
-        guess = expected.of_screening(expected.of(contest), count, at_a_time, longest_seconds, measured)
-        progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         bench = Bench(contest=contest, progress=progress, on=arguments.on)
+        attempt = expected.of(contest, contest.key(bench.source))
+        guess = expected.of_screening(attempt, count, at_a_time, longest_seconds, measured)
+        progress.expect(guess.stages, guess.total_seconds, guess.source)
         wanted = sweeping.Screening(parameters=parameters, begin=lambda: begin(contest), places=places)
         remarks: list[str] = []
         result = sweeping.sweep(bench, hypothesis, wanted, options, say_and_keep(remarks))

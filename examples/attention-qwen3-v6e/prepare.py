@@ -7,7 +7,7 @@
 OPERATION = "attention"  # softmax(scale * Q K^T) V, forward
 BATCH = 1
 HEADS = 32
-KV_HEADS = 4  # query head h reads key/value head h // 4
+KV_HEADS = 4  # query head h reads key/value head h // 8
 SEQUENCE = 8192
 HEAD_DIM = 128
 DTYPE = "bfloat16"

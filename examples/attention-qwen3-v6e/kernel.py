@@ -14,9 +14,9 @@ KERNEL_NAME = "splash_attention of JAX"
 PROBLEM_DESCRIPTION = "attention forward"
 
 # Rows of q in a block, rows of k and v fetched at once, and rows of k and v computed with at once.
-BLOCK_Q = 512
-BLOCK_KV = 512
-BLOCK_KV_COMPUTE = 512
+BLOCK_Q = 2048
+BLOCK_KV = 2048
+BLOCK_KV_COMPUTE = 1024
 CAUSAL = True
 WINDOW = None
 SOFT_CAP = None

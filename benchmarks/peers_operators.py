@@ -234,6 +234,8 @@ _SPLASH_FORWARD = tuple(
     for blocks in _grid((512, 1024, 2048), (512, 1024, 2048, 4096), (256, 512, 1024))
     if blocks[2] <= blocks[1] <= 4 * blocks[0]
 )
+# The best blocks of attention-llama-v6e and their neighbours, for the same sequence and head_dim.
+_SPLASH_FORWARD_SHARED = _grid((1024, 2048), (1024, 2048), (512, 1024))
 # Queries, keys, keys at a time, and whether one kernel makes all three gradients.
 _SPLASH_BACKWARD = tuple(
     blocks
@@ -298,6 +300,8 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     ),
     "examples/attention-backward-llama-v6e": (Peer("JAX splash attention", _splash_backward, _SPLASH_BACKWARD_SHARED),),
     "examples/attention-llama-v6e": (Peer("JAX splash attention", _splash_forward, _SPLASH_FORWARD),),
+    "examples/attention-llama-70b-v7x": (Peer("JAX splash attention", _splash_forward, _SPLASH_FORWARD_SHARED),),
+    "examples/attention-qwen3-v6e": (Peer("JAX splash attention", _splash_forward, _SPLASH_FORWARD_SHARED),),
     "examples/attention-gemma-v6e": (
         Peer("JAX splash attention", partial(_splash_forward, window=1024), _SPLASH_FORWARD),
     ),

@@ -13,7 +13,7 @@ PROBLEM_DESCRIPTION = "rmsnorm of a sum with a residual; the sum is an output to
 
 # Blocks of x, r, y and h are 2 MiB each and there are two of each, so that the next ones travel while these are used:
 # 16 MiB. Twice the rows need 32 MiB, which is too much by default, and take 0.4 % less time.
-BR = 16
+BR = 128
 EPS = 1e-6
 
 

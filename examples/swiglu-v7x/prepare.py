@@ -7,7 +7,7 @@
 OPERATION = "swiglu"  # Y [TOKENS, HIDDEN] = silu(X Wg) * (X Wu)
 TOKENS = 4096
 MODEL = 8192
-HIDDEN = 7168  # one chip's share if four chips divide 14336
+HIDDEN = 7168  # Llama 3.1 70B, one chip's share if four chips divide 28672
 DOWN = False  # True: Y [TOKENS, MODEL] = (silu(X Wg) * (X Wu)) Wd
 DTYPE = "bfloat16"
 CHIP = "v7x"

@@ -7,7 +7,7 @@
 OPERATION = "swiglu"  # Y [TOKENS, HIDDEN] = silu(X Wg) * (X Wu)
 TOKENS = 4096
 MODEL = 4096
-HIDDEN = 14336  # one chip's share if four chips divide 14336
+HIDDEN = 14336  # Llama 3.1 8B, on one chip
 DOWN = False  # True: Y [TOKENS, MODEL] = (silu(X Wg) * (X Wu)) Wd
 DTYPE = "bfloat16"
 CHIP = "v6e"

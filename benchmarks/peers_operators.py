@@ -259,7 +259,11 @@ _MORE_VMEM = " --xla_tpu_scoped_vmem_limit_kib=98304"
 PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/matmul": (Peer(_XLA, _matmul),),
     "examples/rmsnorm": (Peer(_XLA, _rmsnorm),),
+    "examples/rmsnorm-v6e": (Peer(_XLA, _rmsnorm),),
+    "examples/rmsnorm-v7x": (Peer(_XLA, _rmsnorm),),
     "examples/swiglu": (Peer(_XLA, _swiglu),),
+    "examples/swiglu-v6e": (Peer(_XLA, _swiglu),),
+    "examples/swiglu-v7x": (Peer(_XLA, _swiglu),),
     "examples/quantized-matmul": (Peer(_XLA, _quantized),),
     "examples/quantized-matmul-int8-v6e": (
         Peer(_XLA, _narrow),

@@ -287,5 +287,9 @@ OPERATOR_AIMS: dict[str, float | None] = {
     "examples/quantized-matmul-int8-v6e": 1.00,
     "examples/ragged-paged-mixed-v6e": None,
     "examples/rmsnorm": 0.97,
+    "examples/rmsnorm-v6e": None,
+    "examples/rmsnorm-v7x": None,
     "examples/swiglu": 0.95,
+    "examples/swiglu-v6e": None,
+    "examples/swiglu-v7x": None,
 }

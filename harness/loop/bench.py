@@ -59,6 +59,10 @@ def policy_here() -> Policy:
     )
 
 
+# XLA's library for matrix products on the CPU fails now and then on a loaded machine, whatever it multiplies.
+_OF_CPU_LIBRARY = "YNNPACK operation failed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
     """Judges candidates of `contest`, all in the same way; `progress` is called with each stage.
@@ -106,13 +110,16 @@ class Bench:
 
         Files go to `profile_data/<work>`, and nothing in `profile_data` is pruned meanwhile. Progress shows `name`.
         Raises RatchetError `bad-problem` if prepare.py's own problem breaks a rule, and the errors of
-        `evaluation.evaluate`.
+        `evaluation.evaluate`. If a library of the CPU failed, the candidate is judged once more.
         """
         self.contest.require_conforming()
         progress = named(name, self.progress) if name else self.progress
         listener = Listener(progress=progress, after_trace=after_trace, is_slower=is_slower)
         with kept_captures.in_use(self.profile_data):
-            return evaluation.evaluate(self.request(candidate, self.profile_data / work), listener)
+            evidence = evaluation.evaluate(self.request(candidate, self.profile_data / work), listener)
+            if evidence.failure is not None and _OF_CPU_LIBRARY in evidence.failure.message:
+                evidence = evaluation.evaluate(self.request(candidate, self.profile_data / work), listener)
+            return evidence
 
     def request(self, candidate: Candidate, work: Path) -> Request:
         """The request for an evaluation whose files go to the folder `work`."""

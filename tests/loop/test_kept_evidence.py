@@ -1,7 +1,9 @@
 """Kept evidence about kernel.py as it stands: a run without checks serves only verbs that look at times."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loop_fixtures import committed_contest, copied, ratchet
@@ -9,11 +11,12 @@ from narrowing import present
 
 from harness import contest as contests
 from harness.advice import dump_directory
+from harness.judge.evaluate import evaluation
 from harness.ledger import history
 from harness.ledger.paths import place_of
 from harness.loop import bench
 from harness.loop.bench import Bench
-from harness.records import Evidence
+from harness.records import Evidence, Failure
 from harness.records.cycle_breakdown import LineTime
 
 pytestmark = pytest.mark.long
@@ -79,3 +82,22 @@ def test_a_loser_that_was_checked_wholly_is_not_judged_again(judged_contest: Pat
     assert recorded.unchecked == ()
     assert len(recorded.all_checks) == len(history.attempt(place_of(folder), 1).evidence.all_checks) > 5
     assert dump_directory.of(recorded, folder) == (folder / "profile_data" / "0002" / "dumps").resolve()
+
+
+@pytest.mark.parametrize(("failures", "passes"), [(1, True), (2, False)])
+def test_a_candidate_is_judged_once_more_if_a_library_of_the_cpu_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, passes: bool
+) -> None:
+    message = "JaxRuntimeError: INTERNAL: YNNPACK operation failed: unsupported parameter"
+    failure = Failure(stage="correctness", kind="crash", message=message)
+    real, judgements = evaluation.evaluate, []
+
+    def failing(*arguments: Any) -> Evidence:
+        judgements.append(real(*arguments))
+        return replace(judgements[-1], failure=failure) if len(judgements) <= failures else judgements[-1]
+
+    monkeypatch.setattr(evaluation, "evaluate", failing)
+    contest = contests.load(committed_contest(tmp_path / "contest", 256), None)
+    evidence = Bench(contest=contest, checked=False).judge(contest.candidate(), bench.HERE)
+    assert (evidence.failure is None) == passes
+    assert len(judgements) == 2

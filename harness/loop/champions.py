@@ -1,6 +1,7 @@
 """Checks the champion of every contest under the present keys, and times the accepted attempts on one scale."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from harness.contest import Contest, load
@@ -24,7 +25,8 @@ def check(
 ) -> tuple[CheckedChampion, ...]:
     """The result for each contest of `folders` (name and path): its champion checked, its attempts timed by `rescale`.
 
-    A champion that passes under the present timing and checks keys, according to notes, is checked only with `again`.
+    A champion that passed under the present timing and checks keys, in its attempt or by a note, is checked only with
+    `again`.
     `everything` is passed to `rescale`. Writes notes to each contest's experiments/, and commits them on existing logs;
     makes no commit on the branch. An error in one contest does not stop the others.
     """
@@ -84,9 +86,16 @@ def _check_contest(
 
 
 def _earlier_note(ledger: Ledger, contest: Contest, champion: Attempt) -> Note | None:
-    """The newest note that the champion passes under the present keys; None if there is none, or a newer failure."""
+    """The newest note that the champion passes under the present keys; without notes, one made of its attempt's record.
+
+    None if a check under these keys failed, or if nothing was checked under them.
+    """
     key, notes = contest.key("simulated"), note_files.read(ledger.place)[0]
-    if not outcome_of_checks(notes, champion.number, champion.kernel_sha256, key):
+    outcome = outcome_of_checks(notes, champion.number, champion.kernel_sha256, key)
+    if outcome is None and champion.key.counts_for(key) and not champion.evidence.unchecked:
+        note = rescale.note_of(champion.evidence, contest, key, champion, champion.number, is_checked=True)
+        return replace(note, when=champion.finished) if note.passes else None
+    if not outcome:
         return None
     about = (note for note in notes if note.passes and note.kernel_sha256 == champion.kernel_sha256)
     return max((note for note in about if note.key.counts_for(key)), key=lambda note: note.when)

@@ -22,7 +22,7 @@ class Champions(Verb):
     description = (
         "Runs all checks of today's judge on the champion of every TPU contest in a folder and below it, and times "
         "accepted kernels under today's timing key. The results are recorded as notes in the ledgers, not as attempts. "
-        "A champion that passed under today's timing key and checks key is not checked again."
+        "A champion that passed under today's timing key and checks key, in its attempt or since, is not checked again."
     )
     document = Document(1, ChampionsDocument)
 

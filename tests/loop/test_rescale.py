@@ -153,12 +153,21 @@ def test_a_kernel_that_cannot_be_timed_says_why_and_the_others_are_timed(contest
             assert f"attempt {note.attempt} has no time: {note.failure_kind}" in " ".join(done.stdout.split())
 
 
+def test_a_champion_whose_attempt_ran_all_checks_under_these_keys_is_not_checked_again(contest: Path) -> None:
+    done = ratchet(contest, "champions", "--json", expect=0)
+    (champion,) = json.loads(done.stdout)["champions"]
+    accepted = record(contest, 2)
+    assert champion["note"]["when"] == accepted["finished"]
+    assert champion["note"]["checks_passed"] == champion["note"]["checks"] == len(accepted["evidence"]["checks"])
+    assert notes(contest) == ()
+
+
 def test_every_champion_is_checked_with_one_command_and_one_commit(contest: Path) -> None:
     before = git(contest, "rev-parse", "HEAD").strip()
     page = contest / "CHAMPIONS.md"
     (contest / "mine").write_text("the user's own\n")
     git(contest, "add", "mine")
-    done = ratchet(contest, "champions", "--page", str(page), "--commit", expect=0)
+    done = ratchet(contest, "champions", "--page", str(page), "--commit", "--again", expect=0)
     assert "1 of 1 champions pass" in done.stdout
     assert "| `.` | rmsnorm, 512 rows of 256" in page.read_text()
     assert git(contest, "rev-parse", "HEAD^").strip() == before

@@ -38,6 +38,20 @@ def test_the_page_has_the_sizes_of_every_template() -> None:
     assert stated == needed
 
 
+@pytest.mark.parametrize("template", scaffold.starts())
+def test_a_comment_on_a_constant_is_true_of_every_value(template: str) -> None:
+    """`--set` changes the value, not the comment: a comment has no numbers, and a flag's names the value it is about.
+
+    The number of a type (float32) does not count, nor does 0, or a negative number.
+    """
+    text = scaffold.text(template, "prepare.py").decode()
+    for name, value, comment in re.findall(r"^(?!OPERATION)([A-Z_]+) = (.+?)  # (.*)$", text, re.M):
+        numbers = re.findall(r"(?<![\w-])[1-9]\d*\b", comment)
+        assert not numbers, f"{name}: {comment}"
+        if value in ("True", "False"):
+            assert comment.startswith(("True: ", "False: ")), f"{name}: {comment}"
+
+
 def sets(**constants_: object) -> list[str]:
     return [f"--set={name}={value}" for name, value in constants_.items()]
 

@@ -4,17 +4,17 @@ OPERATION = "attention"  # softmax(scale * Q K^T) V, forward
 #: attention attention-causal attention-packed
 BATCH = 1
 HEADS = 1
-KV_HEADS = HEADS  # of keys and values; divides HEADS
+KV_HEADS = HEADS  # of keys and values; divides HEADS, and query head h reads head h // (HEADS // KV_HEADS)
 SEQUENCE = 16384
 #: attention-gqa
 BATCH = 2
 HEADS = 32
-KV_HEADS = 8  # query head h reads key/value head h // 4
+KV_HEADS = 8  # of keys and values; divides HEADS, and query head h reads head h // (HEADS // KV_HEADS)
 SEQUENCE = 2048
 #: attention-suite
 OPERATION = "attention"  # softmax(scale Q K^T) V of the keys up to each query, forward: the prefill of a language model
-HEADS = 8  # one chip's share if four chips divide 32 query heads and 8 key/value heads
-KV_HEADS = 2
+HEADS = 8  # on this chip
+KV_HEADS = 2  # of keys and values; divides HEADS, and query head h reads head h // (HEADS // KV_HEADS)
 #: end
 HEAD_DIM = 128
 #: attention-suite
@@ -26,7 +26,7 @@ DTYPE = "bfloat16"
 #: attention attention-gqa
 CAUSAL = False
 #: attention-causal attention-packed
-CAUSAL = True  # query i sees the keys 0 to i
+CAUSAL = True  # True: query i sees the keys 0 to i
 #: attention-packed
 SEGMENTS = 8  # packed sequences, at most; a query sees only keys of its own sequence
 #: attention-causal attention-packed

@@ -16,7 +16,7 @@ DTYPE = "bfloat16"
 #: not paged-attention
 SUMS = None  # "bfloat16": a kernel may keep its sums over keys in bfloat16
 #: ragged-paged-attention-update
-UPDATE = True  # the newest keys and values are written to their slots first, and the pages are returned behind o
+UPDATE = True  # True: the newest keys and values are written to their slots first, and the pages are returned behind o
 #: end
 CHIP = "v5e"
 

@@ -3,7 +3,7 @@ M = 512
 N = 8192
 K = 8192
 DTYPE = "bfloat16"  # of C
-ACTIVATIONS = "int8"  # of A; Q is int8 too
+ACTIVATIONS = "int8"  # of A
 CHIP = "v5e"
 
 

@@ -3,7 +3,7 @@ M = 512
 N = 8192
 K = 8192
 DTYPE = "bfloat16"  # of A and C
-WEIGHTS = "int8"  # of Q, without -128; or float8_e4m3fn
+WEIGHTS = "int8"  # of Q: int8 without -128, or float8_e4m3fn
 CHIP = "v5e"
 
 

@@ -1,7 +1,7 @@
 OPERATION = "swiglu"  # Y [TOKENS, HIDDEN] = silu(X Wg) * (X Wu)
 TOKENS = 4096
 MODEL = 4096
-HIDDEN = 3584  # one chip's share if four chips divide 14336
+HIDDEN = 3584  # columns of Wg and Wu on this chip
 DOWN = False  # True: Y [TOKENS, MODEL] = (silu(X Wg) * (X Wu)) Wd
 DTYPE = "bfloat16"
 CHIP = "v5e"

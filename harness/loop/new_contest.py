@@ -57,7 +57,8 @@ def new(
             undo.callback(folder.rmdir)
         repository, is_new = _repository(directory, undo)
         git.require_committable(repository, may_be_empty=True)
-        written = scaffold.scaffold(directory, like, settings, own_kernel=target is None)
+        ignores = not git.are_ignored(repository, _ignored_folders(repository, directory))
+        written = scaffold.scaffold(directory, like, settings, own_kernel=target is None, ignores=ignores)
         for path in written:
             undo.callback(path.unlink, missing_ok=True)
         contest = contests.load(directory)
@@ -145,6 +146,12 @@ def _repository(directory: Path, undo: ExitStack) -> tuple[Repo, bool]:
     undo.callback(shutil.rmtree, directory / ".git")
     Repo.init(directory).close()
     return git.open_repository(directory), True
+
+
+def _ignored_folders(repository: Repo, directory: Path) -> tuple[str, ...]:
+    """The folders in `directory` that git has to ignore, as paths in the repository with a slash at their end."""
+    names = scaffold.IGNORED.decode().split()
+    return tuple(f"{git.relative_path(repository, directory / name)}/" for name in names)
 
 
 def _signature(statement: Statement, kernel: bytes) -> str:

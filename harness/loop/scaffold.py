@@ -83,12 +83,12 @@ IGNORED = b"profile_data/\n__pycache__/\n"
 
 
 def scaffold(
-    directory: Path, like: str, settings: tuple[tuple[str, str], ...], *, own_kernel: bool = True
+    directory: Path, like: str, settings: tuple[tuple[str, str], ...], *, own_kernel: bool = True, ignores: bool = True
 ) -> tuple[Path, ...]:
     """Writes a new contest into `directory` and returns its files; `settings` rewrite its constants.
 
     A constant may be in prepare.py or kernel.py; if in both, both are set. Without `own_kernel`, kernel.py will be
-    replaced, so only constants of prepare.py are set.
+    replaced, so only constants of prepare.py are set. Without `ignores`, no .gitignore is written.
 
     If anything is raised, nothing is written. Raises RatchetError `exists` if one of the files exists,
     `unknown-template` if there is no template `like`, `unknown-constant`.
@@ -100,7 +100,7 @@ def scaffold(
             "unknown-template",
             f"expected --like TEMPLATE, got {like!r}{hint}; TEMPLATE is one of {', '.join(starts())}",
         )
-    contents = {**{file: text(like, file) for file in ("prepare.py", "kernel.py")}, ".gitignore": IGNORED}
+    contents = {file: text(like, file) for file in ("prepare.py", "kernel.py")}
     for name, value in settings:
         files = [file for file in ("prepare.py", "kernel.py")[: 1 + own_kernel] if name in names(contents[file])]
         if own_kernel and not files:
@@ -108,6 +108,8 @@ def scaffold(
             files = ["prepare.py"]
         for file in files:
             contents[file] = rewrite(contents[file], name, value, file)
+    if ignores:
+        contents[".gitignore"] = IGNORED
     for name in contents:
         if (directory / name).exists():
             raise RatchetError(

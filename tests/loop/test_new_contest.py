@@ -83,6 +83,17 @@ def test_a_repository_without_a_commit_gets_its_first(tmp_path: Path) -> None:
     assert ("COLUMNS", "4 * 2 ** 8") in constants((tmp_path / "mine" / "prepare.py").read_bytes())
 
 
+def test_a_repository_that_ignores_the_files_of_judgements_needs_no_second_gitignore(tmp_path: Path) -> None:
+    Repo.init(tmp_path).close()
+    (tmp_path / ".gitignore").write_text("/mine/profile_data/\n__pycache__/\n")
+    done = ratchet(tmp_path, "new", "mine", "--like", "rmsnorm", expect=0)
+    assert "made prepare.py, kernel.py in" in done.stdout
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["kernel.py", "prepare.py"]
+    # There, only one of the two folders is ignored.
+    ratchet(tmp_path, "new", "other", "--like", "rmsnorm", expect=0)
+    assert (tmp_path / "other" / ".gitignore").is_file()
+
+
 FLASH = "jax.experimental.pallas.ops.tpu.flash_attention:flash_attention"
 
 

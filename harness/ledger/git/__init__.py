@@ -356,6 +356,20 @@ def attribute(repository: Repo, path: str, name: str) -> str:
     return output.decode("utf-8", "surrogateescape").split("\0")[2]
 
 
+def are_ignored(repository: Repo, paths: Iterable[str]) -> bool:
+    """True if .gitignore files of the repository name all of these paths; the user's own excludes do not count.
+
+    A path of a folder that need not exist ends with a slash.
+    """
+    # The command refuses literal pathspecs, so `./` is what keeps a colon from being magic.
+    names = "".join(f"./{path}\0" for path in paths).encode("utf-8", "surrogateescape")
+    arguments = ("--no-literal-pathspecs", "check-ignore", "-z", "--stdin")
+    status, output, complaint = attempted(repository, *arguments, stdin=names, settings=("core.excludesFile=",))
+    if status not in (0, 1):
+        raise refusal(arguments, status, complaint)
+    return output.count(b"\0") == names.count(b"\0")
+
+
 def hash_of(repository: Repo, data: bytes, path: str) -> str:
     """The blob id that `data` would get at `path`, clean filters applied; writes nothing."""
     return run(repository, "hash-object", "--stdin", f"--path={path}", stdin=data).decode().strip()

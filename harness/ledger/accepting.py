@@ -91,12 +91,18 @@ def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
 
 
 def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.TreeEntry], list[str]]:
-    """Tree entries: kernel.py, the attempts' files that HEAD lacks, the notes; and sentences on files left out."""
+    """Tree entries: kernel.py, its helpers, the attempts' files that HEAD lacks, the notes; and sentences on files.
+
+    The sentences name the files that are left out, and those that are deleted.
+    """
     changes = {
         path: git.TreeEntry(mode=recording.kernel_mode if path == place.kernel else "100644", blob=blob)
         for path, blob in blobs(place, recording.candidate_blob).items()
     }
     sentences = []
+    if dropped := _dropped(place, recording, head):
+        changes |= dict.fromkeys(dropped, write.deletion(head))
+        sentences.append(f"{', '.join(dropped)}: deleted on the branch too, because kernel.py no longer imports it")
     committed = git.entries(place.repository, head, place.experiments)
     for name in experiments.names_in(place.experiments_directory):
         path = place.experiments_directory / name
@@ -119,23 +125,45 @@ def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, g
     return changes, sentences
 
 
+def _dropped(place: Place, recording: Recording, head: str) -> tuple[str, ...]:
+    """The helpers of the candidate at `judged_against` that this one does not import and that the user deleted.
+
+    A file that the index does not show as deleted (sparse checkout, another version staged) or that another commit
+    changed meanwhile is not among them.
+    """
+    repository = place.repository
+    before = history.candidate_at(place, recording.judged_against)
+    kept = blobs(place, recording.candidate_blob)
+    paths = [path for path in map(place.inside, before.files if before else ()) if path not in kept]
+    staged = index.index_entries(repository, paths) if paths else {}
+
+    def is_deleted(path: str) -> bool:
+        old, mine = git.entry_at(repository, recording.judged_against, path), staged.get(path)
+        is_as_committed = mine is None or ((mine.entry, mine.stages) == (old, ("0",)) and mine.tag.upper() != "S")
+        return (
+            is_as_committed and git.entry_at(repository, head, path) == old and not os.path.lexists(place.root / path)
+        )
+
+    return tuple(filter(is_deleted, paths))
+
+
 def refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
     """Updates the user's index at the paths of the accept, except where something else is staged; returns sentences."""
     repository = place.repository
     if git.commit_of(repository, "HEAD") is None or git.branch_or_none(repository) != recording.branch:
         return []
     base = f"{commit}^"
-    paths = (
-        *blobs(place, recording.candidate_blob),
-        *git.differing_paths(repository, base, commit, (place.experiments,)),
+    paths = tuple(
+        dict.fromkeys((*blobs(place, recording.candidate_blob), *git.differing_paths(repository, base, commit, ())))
     )
     staged = index.index_entries(repository, paths)
     changes, sentences = {}, []
     for path in paths:
         new, old, mine = git.entry_at(repository, commit, path), git.entry_at(repository, base, path), staged.get(path)
         if new is None:
-            continue
-        if mine is None or (mine.stages == ("0",) and _is_ours(repository, mine.entry, old, new)):
+            if mine is not None and (mine.entry, mine.stages) == (old, ("0",)):
+                changes[path] = write.deletion(commit)
+        elif mine is None or (mine.stages == ("0",) and _is_ours(repository, mine.entry, old, new)):
             changes[path] = new
         else:
             sentences.append(f"{path} stays as you staged it; the accepted file differs")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ledger_fixtures import commit_all, new_repository, recovered
+from ledger_fixtures import commit_all, git, new_repository, recovered, run_attempt
 
 from harness.candidate import Candidate
 from harness.errors import RatchetError
@@ -62,6 +62,41 @@ def test_the_text_at_a_commit_is_what_a_checkout_writes(folder: Path) -> None:
     # Once nothing imports it, its text belongs to no candidate.
     (folder / "tiles.py").write_bytes(b"BQ = 128\n")
     assert recording.would_lose(ledger.place, Candidate.of_files(OLD)) == ("deep.py",)
+
+
+def test_an_accept_deletes_the_helper_that_the_user_deleted(folder: Path) -> None:
+    run_attempt(Ledger.open(folder))
+    # `deep.py` and `tiles.py` are no longer imported. The user deletes one of them; the other one stays.
+    (folder / "kernel.py").write_bytes(b"X = 3\n")
+    (folder / "deep.py").unlink()
+    accepted = run_attempt(Ledger.open(folder))
+    assert any(sentence.startswith("deep.py: deleted on the branch too") for sentence in accepted.messages)
+    assert git(folder, "diff", "--name-status", "HEAD^", "HEAD", "--", "*.py").split() == [
+        "D",
+        "deep.py",
+        "M",
+        "kernel.py",
+    ]
+    assert git(folder, "status", "--porcelain") == ""
+    assert (folder / "tiles.py").read_bytes() == OLD["tiles.py"]
+
+
+@pytest.mark.parametrize("how", ["sparse", "staged", "rejected"])
+def test_a_helper_that_was_not_deleted_by_the_user_stays_on_the_branch(folder: Path, how: str) -> None:
+    run_attempt(Ledger.open(folder))
+    (folder / "kernel.py").write_bytes(b"X = 3\n")
+    if how == "staged":
+        (folder / "deep.py").write_bytes(b"Q = 7  # an idea\n")
+        git(folder, "add", "deep.py")
+    if how == "sparse":
+        git(folder, "update-index", "--skip-worktree", "deep.py")
+    (folder / "deep.py").unlink()
+    before = git(folder, "ls-files", "--stage", "deep.py")
+    run_attempt(Ledger.open(folder), "reject" if how == "rejected" else "accept")
+    assert git(folder, "show", "HEAD:deep.py") == "Q = 1\n"
+    assert git(folder, "ls-files", "--stage", "deep.py") == before
+    if how == "rejected":
+        assert (folder / "deep.py").read_bytes() == OLD["deep.py"]
 
 
 def test_a_line_that_only_a_text_of_several_files_has_is_refused(folder: Path) -> None:

@@ -52,6 +52,12 @@ def write_tree(repository: Repo, base: str | None, changes: Mapping[str, git.Tre
             leftover.unlink(missing_ok=True)
 
 
+def deletion(commit: str) -> git.TreeEntry:
+    """The change that deletes a path, in a repository with ids as long as that of `commit`."""
+    # Mode 0 is git's word for a deletion.
+    return git.TreeEntry(mode="0", blob="0" * len(commit))
+
+
 def write_commit(repository: Repo, tree: str, parents: Sequence[str], message: str) -> str:
     """Stores a commit by the user, now, and returns its id; it is signed if the user's configuration says so.
 
@@ -86,14 +92,13 @@ def commit_files(
     """
     git.require_committable(repository)
     head, branch = git.head_commit(repository), git.branch(repository)
-    # Mode 0 is git's word for a deletion.
-    deletion = git.TreeEntry(mode="0", blob="0" * len(head))
+    gone = deletion(head)
     entries = {
-        path: deletion if data is None else git.TreeEntry(blob=write_blob(repository, data, path))
+        path: gone if data is None else git.TreeEntry(blob=write_blob(repository, data, path))
         for path, data in files.items()
     }
     changes = {
-        path: entry for path, entry in entries.items() if (git.entry_at(repository, head, path) or deletion) != entry
+        path: entry for path, entry in entries.items() if (git.entry_at(repository, head, path) or gone) != entry
     }
     if not changes:
         return None
@@ -147,7 +152,7 @@ def set_index_entries(repository: Repo, changes: Mapping[str, git.TreeEntry]) ->
     _patiently(repository, "update-index", "-z", "--index-info", stdin=_index_lines(changes))
     _mark(repository, "--assume-unchanged", (path for path, tag in tags.items() if tag.islower()))
     _mark(repository, "--skip-worktree", (path for path, tag in tags.items() if tag.upper() == "S"))
-    unmarked = [path for path in changes if tags.get(path, "H") == "H"]
+    unmarked = [path for path, entry in changes.items() if entry.mode != "0" and tags.get(path, "H") == "H"]
     refresh_index(repository, unmarked)
 
 

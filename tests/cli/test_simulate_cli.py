@@ -196,3 +196,50 @@ def test_contents_of_an_argument_are_given_by_its_name(tmp_path: Path, shell: Sh
     assert "--operand NAME=FILE.npy" in " ".join(shell.printed(*words, code=1).split())
     np.save(tmp_path / "table.npy", np.arange(8, dtype=np.int32))
     shell.run(*words, "--operand", f"table={tmp_path / 'table.npy'}")
+
+
+REFUSED = """\
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+def called(kernel, x, shape=None, **options):
+    return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(shape or x.shape, x.dtype), **options)(x)
+
+def double(x_ref, o_ref):
+    o_ref[...] = x_ref[...] * 2
+
+def too_large(x):
+    return called(double, x)
+
+def odd_block(x):
+    block = pl.BlockSpec((5, 7), lambda i: (i, 0))
+    return called(double, x, grid=(x.shape[0] // 5,), in_specs=[block], out_specs=block)
+
+def in_turned(x_ref, o_ref):
+    o_ref[...] = x_ref[...].reshape(43, 72)
+
+def turned(x):
+    return called(in_turned, x, (43, 72))
+"""
+
+
+@pytest.mark.parametrize(
+    ("verb", "function", "argument", "kind", "words"),
+    [
+        ("simulate", "too_large", "f32[8192,4096]", "vmem-exceeded", "Ran out of memory in memory space vmem"),
+        ("hlo", "odd_block", "f32[15,14]", "compile-error", "at line 6: ValueError: The Pallas TPU lowering"),
+        ("simulate", "turned", "f32[24,129]", "compile-error", "Mosaic failed to compile TPU kernel"),
+    ],
+)
+def test_an_error_of_the_compiler_is_its_own_words_without_a_traceback(
+    verb: str, function: str, argument: str, kind: str, words: str, tmp_path: Path, shell: Shell
+) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    (tmp_path / "mine.py").write_text(REFUSED, encoding="utf-8")
+    program = f"{tmp_path / 'mine.py'}:{function}"
+    complaint = shell.run(verb, program, "--chip", "v5e", "--arg", argument, code=4).err
+    (first,) = (line for line in complaint.splitlines() if line.startswith("ratchet: mine.py: does not compile"))
+    assert first.endswith(f"[{kind}]")
+    assert words in first
+    assert not any(word in complaint for word in ("Traceback", 'File "', "type.googleapis.com"))

@@ -25,7 +25,7 @@ from harness.dumps.executable import SUFFIX
 from harness.hardware import Chip
 from harness.records.doctor import Compilation, ModuleFacts, Phase, ProgramRun, Transfers
 from harness.sandbox import asked_device
-from harness.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected, description, traceback_text
 from harness.workbench.capture import products
 from harness.workbench.capture.messages import SECOND_CALL, LowerReply, LowerRequest, ProgramRequest
 
@@ -55,6 +55,8 @@ _CONFIGURATION = (
     "jax_enable_x64",
 )
 _WORDS = 60
+# The most characters of a compiler's explanation: the allocations of a program that does not fit take a few thousand.
+_LONGEST = 8000
 
 
 class _CompileWatch(logging.Handler):
@@ -506,12 +508,32 @@ def _topology(name: str, request: LowerRequest) -> Any:
 
 def _compile(request: LowerRequest, jaxpr: object, traced: Any, platforms: tuple[str, ...] | None) -> None:
     """Lowers and compiles a traced function, and writes its texts and its executable."""
-    lowered = traced.lower(lowering_platforms=platforms)
-    compiled = lowered.compile()
+    try:
+        lowered = traced.lower(lowering_platforms=platforms)
+        compiled = lowered.compile()
+    except Exception as error:
+        raise _refusal(error, request.path) from error
     for name, text in (("jaxpr", str(jaxpr)), ("stablehlo", lowered.as_text()), ("hlo", compiled.as_text() or "")):
         (Path(request.scratch) / name).write_text(text, encoding="utf-8")
     if request.dumps:
         (Path(request.dumps) / f"program{SUFFIX}").write_bytes(compiled.runtime_executable().serialize())
+
+
+def _refusal(error: Exception, path: str) -> Rejected:
+    """The failure of a program that does not lower or compile: the text of the error, without frames of JAX.
+
+    If a frame of the program at `path` is known, the innermost one is named.
+    """
+    # If Pallas is imported, JAX wraps the compiler's error in another error. A serialized message ends XLA's text.
+    cause = error.__cause__ if isinstance(error.__cause__, jax.errors.JaxRuntimeError) else error
+    text = description(cause).partition("\n [type.googleapis.com/")[0]
+    frames = re.findall(rf'File "{re.escape(path)}", line (\d+)', traceback_text(error))
+    where = f" at line {frames[-1]}" if frames else ""
+    kind = "compile-error"
+    if "RESOURCE_EXHAUSTED" in text:
+        kind = "vmem-exceeded" if "vmem" in text.lower() else "out-of-memory"
+    first, _, rest = text.partition("\n")
+    return Rejected("compile", kind, f"does not compile{where}: {first}", rest.strip()[:_LONGEST])
 
 
 def _argument(text: str) -> tuple[tuple[int, ...], Any, tuple[tuple[str, ...], ...]]:

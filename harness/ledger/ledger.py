@@ -81,7 +81,8 @@ class Ledger:
     @contextmanager
     def lock(self, purpose: str = "an attempt") -> Iterator[None]:
         """Locks the repository for one attempt. Raises RatchetError `busy` at once if another process has the lock."""
-        with locking.hold(self._lock_path, f"{purpose}, contest {self.place.name}"):
+        otherwise = "; meanwhile, another clone of the repository can work on another contest (docs/LOOP.md)"
+        with locking.hold(self._lock_path, f"{purpose}, contest {self.place.name}", otherwise=otherwise):
             self._is_locked = True
             try:
                 yield

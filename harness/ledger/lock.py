@@ -18,12 +18,12 @@ from harness.files import refusals_in_words
 
 
 @contextlib.contextmanager
-def hold(path: Path, purpose: str) -> Iterator[None]:
+def hold(path: Path, purpose: str, *, otherwise: str = "") -> Iterator[None]:
     """Holds the lock at `path` for the body of the `with`; the file names the holder and the purpose.
 
-    Raises RatchetError `busy` at once, naming the holder, if another process has the lock, and `read-only` or
-    `no-space` if the file cannot be made. The unlocked file stays, because if it were removed, two processes could lock
-    two different files of the same name.
+    Raises RatchetError `busy` at once, naming the holder and the way out `otherwise`, if another process has the lock,
+    and `read-only` or `no-space` if the file cannot be made. The unlocked file stays, because if it were removed, two
+    processes could lock two different files of the same name.
     """
     with refusals_in_words(f"taking the lock {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def hold(path: Path, purpose: str) -> Iterator[None]:
             raise RatchetError(
                 "busy",
                 f"expected the lock {path} to be free, but another ratchet holds it: {_holder(descriptor)}; wait for "
-                "that process, then run again",
+                f"that process, then run again{otherwise}",
             ) from error
         with refusals_in_words(f"writing the lock {path}"):
             since = datetime.now(UTC).isoformat(timespec="seconds")

@@ -33,7 +33,11 @@ def run(arguments: Namespace) -> Outcome:
     top = git.root(repository)
     page = arguments.page.resolve() if arguments.page else None
     if page is not None and not page.is_relative_to(top):
-        raise UsageError("outside", f"expected --page to lie in the repository {top}, got {arguments.page}")
+        raise UsageError(
+            "outside",
+            f"expected --page to be a file in the repository of the contests, {top}, got {arguments.page}; name one "
+            f"there, and copy it afterwards. The page has the contests in {folder} and below it",
+        )
     if page is not None and (page.suffix != ".md" or page.is_relative_to(git.git_directory(repository))):
         raise UsageError("usage", f"expected --page to be a page in Markdown (.md), got {arguments.page}")
     if arguments.commit:

@@ -9,7 +9,7 @@ import importlib.metadata
 import importlib.util
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -259,23 +259,38 @@ def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:
     return ".".join((*package[: len(package) - node.level + 1], *(node.module or "").split("."))).rstrip(".")
 
 
+def _import_error(module: str, folders: Sequence[str]) -> str:
+    """The reason why a module without a file cannot be imported, in Python's words; `folders` are those of its package.
+
+    Nothing is imported.
+    """
+    top, *parts = module.split(".")
+    name, places = top, [Path(folder) for folder in folders]
+    while places and parts:
+        part = parts.pop(0)
+        name, places = f"{name}.{part}", [place / part for place in places if (place / part).is_dir()]
+    why = "its folder has no __init__.py" if places else f"No module named {name!r}"
+    return f"{module} cannot be imported: {why}"
+
+
 def _source(module: str) -> Path:
     """The file of an installed module, located without importing any of its packages."""
     top, *parts = module.split(".")
     # Only find_spec knows the finders of editable installations; for a top-level name it imports nothing either.
     spec = PathFinder.find_spec(top) or importlib.util.find_spec(top)
-    path = None
+    path, folders = None, spec.submodule_search_locations or () if spec is not None else ()
     if spec is not None:
-        folders = [Path(place) for place in spec.submodule_search_locations or ()]
-        places = [folder.joinpath(*parts) for folder in folders]
+        places = [Path(folder).joinpath(*parts) for folder in folders]
         files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
         path = next(filter(Path.is_file, files if parts else [Path(spec.origin or "")]), None)
     homes = {"site-packages", "dist-packages"}
     is_edited = path is not None and any(path.resolve().is_relative_to(root) for root in editable_roots())
     if path is None or path.suffix != ".py" or not (is_edited or homes & set(path.parts)):
-        installed = " and ".join(versions(top)) if spec is not None else ""
-        lacking = f"{installed} is installed and lacks it" if installed else "found none"
-        another = "another version of the package" if installed else "the package"
+        installed = " and ".join(versions(top))
+        lacking, another = "found none", "the package"
+        if installed:
+            why = "it has no Python source in site-packages" if path is not None else _import_error(module, folders)
+            lacking, another = f"{installed} is installed, but {why}", "another version of the package"
         raise RatchetError(
             "not-installed",
             f"expected {module} to be a Python module of an installed package, {lacking}; install {another} into "

@@ -260,11 +260,29 @@ def test_a_package_that_lacks_the_module_is_named_with_its_version_and_by_what_i
     version = importlib.metadata.version("PyJWT")
     with pytest.raises(RatchetError) as refused:
         find_function.target("jwt.kernels:norm")
-    assert f"PyJWT {version} is installed and lacks it; install another version" in str(refused.value).replace(
-        "pyjwt", "PyJWT"
+    assert (
+        f"PyJWT {version} is installed, but jwt.kernels cannot be imported: No module named 'jwt.kernels'; install "
+        "another version" in str(refused.value).replace("pyjwt", "PyJWT")
     )
     with pytest.raises(RatchetError, match="no-such, or the distribution's name if it differs"):
         find_function.target("no_such.kernels:norm")
+
+
+def test_a_package_of_which_only_the_metadata_is_there_says_that_it_cannot_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lone-1.2.dist-info").mkdir()
+    (tmp_path / "lone-1.2.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lone\nVersion: 1.2\n")
+    (tmp_path / "lone-1.2.dist-info" / "top_level.txt").write_text("lone\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = (
+        "lone 1.2 is installed, but lone.kernels cannot be imported: No module named 'lone'; install another version"
+    )
+    with pytest.raises(RatchetError, match=words):
+        find_function.target("lone.kernels:norm")
+    (tmp_path / "lone" / "kernels").mkdir(parents=True)
+    with pytest.raises(RatchetError, match=r"lone\.kernels cannot be imported: its folder has no __init__\.py"):
+        find_function.target("lone.kernels:norm")
 
 
 @pytest.mark.parametrize(

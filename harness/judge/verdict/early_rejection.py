@@ -11,8 +11,8 @@ from harness.records import Evidence, Policy, Verdict
 def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
     """True if the candidate cannot win, whatever its checks show, so that the remaining checks need not run.
 
-    This is the case if the whole interval of the candidate's simulated time is above the champion's time, or if a
-    member of a suite takes more time than allowed. False if a time is unknown or not simulated, or if the champion's
+    This is the case if the candidate's simulated time is above the champion's time, by however little, or if a member
+    of a suite takes more time than allowed. False if a time is unknown or not simulated, or if the champion's
     evidence cannot support a verdict. Raises ValueError if the two are not comparable.
     """
     if candidate.latency is None or candidate.latency.source != "simulated":
@@ -21,8 +21,8 @@ def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chi
         return False
     comparable.require_comparable(candidate, champion, chip)
     verdict = compare_simulated.verdict(candidate, champion, policy, chip, ())
-    low = verdict.time_ratio_low
-    return (low is not None and low > 1) or bool(compare_simulated.losers(candidate, verdict, chip))
+    ratio = verdict.time_ratio
+    return (ratio is not None and ratio > 1) or bool(compare_simulated.losers(candidate, verdict, chip))
 
 
 def rejection(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> Verdict:

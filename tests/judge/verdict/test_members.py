@@ -87,6 +87,14 @@ def test_the_ratio_is_the_weighted_mean_of_the_ratios() -> None:
     assert verdict.time_ratio_high == pytest.approx(1.02 * (verdict.time_ratio or 0))
 
 
+@pytest.mark.parametrize("loss", [1.0004, 1.5])
+def test_a_loss_within_the_uncertainty_is_rejected_without_the_remaining_checks(loss: float) -> None:
+    candidate = after(1.0, loss)
+    assert judged(candidate).outcome == "reject"
+    assert is_slower(candidate, CHAMPION, POLICY, V5E)
+    assert not is_slower(after(1.0, 0.9996), CHAMPION, POLICY, V5E)
+
+
 @pytest.mark.parametrize(("loss", "outcome"), [(1.0, "accept"), (1.01, "accept"), (1.0101, "reject"), (1.5, "reject")])
 def test_no_member_may_lose_more_than_it_may(loss: float, outcome: str) -> None:
     candidate = after(loss, 0.5)

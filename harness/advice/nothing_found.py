@@ -5,6 +5,7 @@ from harness.advice.edits import NOTABLE_GAIN
 from harness.advice.observed import Observed
 from harness.advice.report import report
 from harness.advice.run_parts import NOTABLE_SHARE
+from harness.advice.simulated_rates import LIMIT
 from harness.hardware import chip
 from harness.records import Evidence, Hint
 from harness.units import percent, seconds
@@ -49,8 +50,9 @@ def _hint(where: str, room: float, commands: str) -> Hint:
 
 def _left(seen: Observed) -> str:
     if seen.room < NOTABLE_GAIN:
-        return "nothing is left above the roofline"
-    return f"up to {percent(seen.room)} of the time is left above the roofline"
+        is_published = seen.published_room < NOTABLE_GAIN
+        return f"nothing is left above {'the roofline' if is_published else LIMIT}"
+    return f"up to {seen.room_words}"
 
 
 def _largest(seen: Observed) -> str:

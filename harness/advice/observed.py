@@ -8,6 +8,15 @@ from dataclasses import dataclass
 from harness.advice.kernel_ops import outside_ops
 from harness.advice.operands import problem_names
 from harness.advice.score_block import float_inputs, is_attention, score_block_bytes
+from harness.advice.simulated_rates import (
+    LIMIT,
+    compute_seconds,
+    differ,
+    least_seconds,
+    matmul_seconds,
+    memory_seconds,
+    room_words,
+)
 from harness.hardware import Chip
 from harness.hardware import chip as chip_named
 from harness.judge.verdict.roofline import memory_only_seconds
@@ -27,6 +36,7 @@ from harness.records import (
     report_words,
 )
 from harness.records.report_words import with_chip
+from harness.units import percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +60,11 @@ class Observed:
     def label(self) -> str:
         """The source of the latency, such as `[simulated v5e]`."""
         return f"[{with_chip(self.report.source, self.report.chip)}]"
+
+    @property
+    def is_simulated(self) -> bool:
+        """True if the latency is simulated."""
+        return self.report.source == "simulated"
 
     @property
     def simulated(self) -> str:
@@ -125,6 +140,57 @@ class Observed:
 
     @property
     def room(self) -> float:
+        """The share of the time that a change can save: `published_room`, or less if the simulator lets less pass."""
+        if not self.is_simulated:
+            return self.published_room
+        least = least_seconds(self.evidence.problem, self.chip, self.report)
+        return max(0.0, min(self.published_room, 1 - least / self.seconds))
+
+    @property
+    def room_words(self) -> str:
+        """Words on the share of the time above the roofline, and on the room if the simulator lets less pass."""
+        return room_words(self.published_room, self.room)
+
+    @property
+    def room_source(self) -> str:
+        """The source of `room` as a bound on a gain."""
+        if not differ(self.published_room, self.room):
+            return "roofline"
+        return f"{LIMIT}; published roofline: {percent(self.published_room)}"
+
+    @property
+    def compute_seconds(self) -> float:
+        """The least time of the useful work at the published peak, or at the rate of the simulator's matrix units."""
+        return compute_seconds(self.evidence, self.report, self.chip)
+
+    @property
+    def memory_seconds(self) -> float:
+        """The time of the kernel's traffic at full bandwidth, or at what the simulator lets pass; 0 if unknown."""
+        return memory_seconds(self.evidence, self.report, self.chip)
+
+    @property
+    def matmul_share(self) -> float:
+        """The share of the time that the useful matmuls take at the peak, or at the rate of the simulator's units."""
+        useful = self.report.mxu_util or 0.0
+        if not self.is_simulated or not useful:
+            return useful
+        return min(1.0, max(useful, matmul_seconds(self.evidence.problem.work, self.chip, self.report) / self.seconds))
+
+    @property
+    def transfer_share(self) -> float:
+        """The share of the time that `memory_seconds` takes."""
+        return min(1.0, self.memory_seconds / self.seconds)
+
+    @property
+    def bandwidth_words(self) -> str:
+        """`84.6% of the bandwidth`, and the share of the time that the simulator's transfers take, if it is larger."""
+        words = f"{percent(self.report.bandwidth_util or 0)} of the bandwidth"
+        if not differ(self.report.bandwidth_util or 0.0, self.transfer_share):
+            return words
+        return f"{words} ({percent(self.transfer_share)} of {LIMIT})"
+
+    @property
+    def published_room(self) -> float:
         """The share of the time above the roofline.
 
         The roofline is the longest of three times at full speed: of the useful work, the least traffic, and the bytes

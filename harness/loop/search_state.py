@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.advice.kernel_changes import PROGRAM_KINDS, kinds_of_change
+from harness.advice.simulated_rates import least_seconds
 from harness.candidate import Candidate, Settings
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
@@ -71,7 +72,10 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
     kinds = _by_kind(past)
     done = {kind.kind for kind in kinds}
     untried_kinds = tuple(kind for kind in PROGRAM_KINDS if kind not in done)
-    onwards = go_on_or_stop(champion_now, floor, since, past, plateau, last_hint(seen.problem, advice))
+    room = None
+    if champion_now and champion_now.seconds and champion_now.source == "simulated":
+        room = max(0.0, 1 - least_seconds(seen.problem, seen.chip, seen.report) / champion_now.seconds)
+    onwards = go_on_or_stop(champion_now, floor, since, past, plateau, last_hint(seen.problem, advice), room)
     if onwards.do == "change the kind of idea":
         hints = tuple(sorted(hints, key=lambda hint: hint.kind not in untried_kinds))
     hints = put_refused_last(hints, seen.refused)

@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 
+from harness.advice.simulated_rates import LIMIT, differ, room_words
 from harness.records import Hint, Row, Statement
 from harness.records.report_words import source_label
 from harness.records.search_state import Advice, Floor, PastAttempt, SearchChampion
@@ -25,10 +26,13 @@ def go_on_or_stop(
     past: Sequence[PastAttempt],
     plateau: int,
     last: Hint | None,
+    room: float | None = None,
 ) -> Advice:
     """The advice: to stop if the floor is reached, if `last` says so, or after `plateau` attempts without a win.
 
-    `since` are the rows of the attempts since the last win, `past` the attempts with the kinds of their changes.
+    `since` are the rows of the attempts since the last win, `past` the attempts with the kinds of their changes. `room`
+    is the share of the time above what the simulator lets pass, if this is a simulated time; it decides then instead of
+    the share above the floor.
     """
     if champion is None:
         sentence = "no champion yet: the first attempt that passes becomes the champion"
@@ -40,16 +44,20 @@ def go_on_or_stop(
         if champion.seconds is not None:
             sentence = f"the champion was timed on a CPU, which says nothing about the floor of a {champion.chip}"
         return Advice(do="go on", why="no latency", sentence=sentence)
-    if floor.gap_fraction <= FLOOR_REACHED:
+    room = floor.gap_fraction if room is None else min(room, floor.gap_fraction)
+    left = room_words(floor.gap_fraction, room, f"{floor.bound_by} floor")
+    if room <= FLOOR_REACHED:
+        is_above = f"{percent(room)} of the time is left above {LIMIT}, {percent(floor.gap_fraction)} above the"
+        if not differ(floor.gap_fraction, room):
+            is_above = f"only {percent(floor.gap_fraction)} of the time is left above the"
         sentence = (
-            f"stop: {percent(floor.gap_fraction)} of the time is above the {floor.bound_by} floor of "
-            f"{seconds(floor.seconds)} [{label}]; the best published kernels get no nearer than "
-            f"{percent(FLOOR_REACHED, 0)}"
+            f"stop: {is_above} {floor.bound_by} floor of {seconds(floor.seconds)} [{label}]; the best published "
+            f"kernels leave about {percent(FLOOR_REACHED, 0)}"
         )
         return Advice(do="stop", why="floor reached", sentence=sentence)
     if last is not None:
         return Advice(do="stop", why="floor reached", sentence=f"stop: {last.observation}; {last.suggestion}")
-    left = f"up to {percent(floor.gap_fraction)} of the time is left above the {floor.bound_by} floor [{label}]"
+    left = f"up to {left} [{label}]"
     if len(since) >= plateau:
         sentence = f"stop: {quantity(len(since), 'attempt')} in a row brought nothing, though {left}"
         return Advice(do="stop", why="plateau", sentence=sentence)

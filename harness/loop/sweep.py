@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.advice.kernel_changes import on_hypothesis
+from harness.advice.simulated_rates import LIMIT, least_seconds
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.judge.key import key_digest
@@ -185,10 +186,12 @@ def threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) ->
             "require more; only the attempt shows this, because screened times are not comparable with the champion's"
         )
     most = champion.seconds * (1 - compare_simulated.least_gain(share, bench.policy, count))
-    floor = roofline.floor_of(bench.contest.problem.statement().work, bench.contest.chip, None)
-    hopeless = (
-        f"; no setting can: the {floor.bound_by} floor is {seconds(floor.seconds)}" if most < floor.seconds else ""
-    )
+    problem, hopeless = bench.contest.problem.statement(), ""
+    floor = roofline.floor_of(problem.work, bench.contest.chip, None)
+    if most < floor.seconds:
+        hopeless = f"; no setting can: the {floor.bound_by} floor is {seconds(floor.seconds)}"
+    elif most < (least := least_seconds(problem, bench.contest.chip)):
+        hopeless = f"; no setting can: {LIMIT} takes {seconds(least)}"
     return (
         f"{compare_simulated.threshold(share, bench.policy, count)}: at most {seconds(most)}, against "
         f"{seconds(champion.seconds)} of the champion (attempt {champion.number}){hopeless}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from harness.advice.rules.rule import SIMULATED_EDIT
+from harness.advice.simulated_rates import LIMIT, differ
 from harness.records import Failure, Hint, Report
 from harness.render.layout import clean
 from harness.render.report_sections import failure, label
@@ -39,11 +40,22 @@ def gain_text(hint: Hint) -> str:
 
 
 def diagnosis_blocks(
-    name: str, report: Report, advice: Sequence[Hint], notes: Sequence[str], failed: Failure | None = None
+    name: str,
+    report: Report,
+    advice: Sequence[Hint],
+    notes: Sequence[str],
+    failed: Failure | None = None,
+    least_seconds: float = 0.0,
 ) -> Iterator[Block]:
-    """All findings about `name`, the most promising first, then the basis of the gains; `failed` is shown above."""
+    """All findings about `name`, the most promising first, then the basis of the gains; `failed` is shown above.
+
+    `least_seconds` is the least simulated time of the problem, with which the gap is compared.
+    """
     latency = "latency unknown" if report.seconds is None else seconds(report.seconds)
     gap = "" if report.gap_fraction is None else f", gap {percent(report.gap_fraction)}"
+    room = max(0.0, 1 - least_seconds / report.seconds) if report.seconds and least_seconds else 1.0
+    if report.gap_fraction is not None and room < report.gap_fraction and differ(report.gap_fraction, room):
+        gap += f" ({percent(room)} above {LIMIT})"
     if failed is None:
         yield Words(f"{name}: {latency}, {report.regime or 'regime unknown'}{gap} [{label(report)}]")
     else:

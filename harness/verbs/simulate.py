@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from harness import units
+from harness.advice.simulated_rates import LIMIT, hbm_share
 from harness.errors import UsageError
 from harness.hardware import chip
 from harness.judge.verdict import roofline
@@ -241,8 +242,10 @@ def _cycles(name: str, cycles: float, total: float) -> str:
 
 def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
     """Two lines: the least cycles that the same traffic and operations need under any schedule, and the rest."""
-    traffic = simulation.hbm_read_bytes + simulation.hbm_written_bytes
-    floors = {"HBM": roofline.memory_only_seconds(traffic, chip(simulation.chip)) / seconds}
+    read, written = simulation.hbm_read_bytes, simulation.hbm_written_bytes
+    published = roofline.memory_only_seconds(read + written, chip(simulation.chip)) / seconds
+    passing = hbm_share(read, written, chip(simulation.chip))
+    floors = {"HBM": published / passing}
     for unit in simulation.units:
         busy = unit.busy_cycles / total if unit.busy_cycles is not None else 0.0
         floors[unit.name] = max(unit.executed_slots / unit.offered_slots, busy)
@@ -252,6 +255,11 @@ def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
     # Rounded counts may exceed the time by a little.
     share = min(1.0, floors[limit])
     why = _FLOORS.get(limit, "its operations without a pause")
+    if limit == "HBM" and passing < 1:
+        why = (
+            f"its bytes at {units.percent(passing)} of the bandwidth, {LIMIT}; at full bandwidth "
+            f"{units.percent(published)}"
+        )
     return [
         f"{_cycles('floor', share * total, total)} ({limit}: {why})",
         f"{_cycles('rest', (1 - share) * total, total)} (all that a better schedule of the same work can save)",

@@ -34,7 +34,7 @@ def test_without_a_schedule_the_share_of_the_time_is_said_alone() -> None:
     shown = words(evidence(0.80e-3, trace=None, hlo=None, mosaic=None, simulation=None))
     assert "cycles:" not in shown
     assert "outside" not in shown
-    assert "left above the roofline [simulated v5e] -> " in shown
+    assert "above what the simulator lets pass [simulated v5e] -> " in shown
 
 
 def test_nothing_is_left_at_the_roofline() -> None:

@@ -960,7 +960,7 @@ def test_a_small_gap_says_above_which_traffic_each_of_its_bounds_is() -> None:
     case = present(BY_NAME["small gap"].look(seen))
     assert case.observation.startswith("the gap is 4.")
     assert case.suggestion.endswith(
-        f"; with the least possible traffic, {percent(seen.room)} of the time is above the roofline"
+        f"; with the least possible traffic, {percent(seen.room)} of the time is left above the roofline"
     )
     assert case.gain == seen.room == pytest.approx(0.0895, abs=1e-3)
 

@@ -9,6 +9,7 @@ from evidence_examples import V5E
 from ledger_fixtures import new_repository
 from state_examples import KERNEL, STATEMENT, kernel, row, seen
 
+from harness.advice.simulated_rates import least_seconds
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.hardware import chip, with_mesh
@@ -140,7 +141,8 @@ def test_the_plateau_can_be_set() -> None:
 
 
 def test_close_to_the_floor_it_stops_whatever_was_tried() -> None:
-    least = floor_of(STATEMENT.work, V5E, None).seconds
+    least = least_seconds(STATEMENT, V5E)
+    assert floor_of(STATEMENT.work, V5E, None).seconds < least
     near, far = least / (1 - FLOOR_REACHED + 0.01), least / (1 - FLOOR_REACHED - 0.01)
     assert search_state(seen([row(1, "accept", near)], {})).advice.why == "floor reached"
     assert search_state(seen([row(1, "accept", far)], {})).advice.why == "room left"

@@ -175,7 +175,7 @@ def _time_of_work(seen: Observed, factor: float) -> float:
         used = min(1.0, factor * seen.report.compute_only_seconds / seen.seconds)
     least = used / factor
     if seen.report.regime == "memory-bound":
-        least = max(least, seen.report.bandwidth_util or 0.0)
+        least = max(least, seen.transfer_share)
     return max(0.0, used - least)
 
 
@@ -261,13 +261,13 @@ def grid_order(seen: Observed) -> RuleCase | None:
             swapped += window.hbm_bytes
     if swapped > _LESS_TRAFFIC * now:
         return None
-    saved = (now - swapped) / seen.chip.hbm_bytes_per_second
-    floor = max(report.compute_only_seconds, (report.memory_only_seconds or 0) - saved)
+    saved = seen.memory_seconds * (now - swapped) / report.hbm_bytes
+    floor = max(seen.compute_seconds, seen.memory_seconds - saved)
     return RuleCase(
         observation=f"the grid of {outer} x {inner} independent steps reads {decimal(now, 'B', 2)} (block index maps); "
         f"in the other order it would read {decimal(swapped, 'B', 2)}",
         suggestion=f"swap the axes of the grid, to {inner} x {outer}, and the arguments of the index maps with them",
-        gain=max(0.0, ((report.memory_only_seconds or 0) - floor) / seen.seconds),
+        gain=max(0.0, (seen.memory_seconds - floor) / seen.seconds),
         gain_source=ROOFLINE,
     )
 

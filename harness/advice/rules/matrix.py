@@ -2,7 +2,7 @@
 
 from harness.advice.observed import Observed
 from harness.advice.rules.registers import computed_scores
-from harness.advice.rules.rule import LEVERS, ROOFLINE, SCALING_BOOK, UTILISATION, RuleCase, rule
+from harness.advice.rules.rule import LEVERS, SCALING_BOOK, UTILISATION, RuleCase, rule
 from harness.judge.simulate.machine import machine_of
 from harness.records.cycle_breakdown import TRANSPOSED_PUSH
 from harness.units import count, decimal, percent
@@ -28,7 +28,7 @@ def both_high(seen: Observed) -> RuleCase | None:
         observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both high: near the ceiling {seen.label}",
         suggestion=f"expect to save at most {percent(seen.room)} of the time, by less traffic and less arithmetic",
         gain=seen.room,
-        gain_source=ROOFLINE,
+        gain_source=seen.room_source,
         weight=0.25,
         knob="ceiling",
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from harness.advice.observed import Observed, fits, times_read
 from harness.advice.rules.block_edits import doubling_edits, fetch_ahead, limit_words
-from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, ROOFLINE, SCALING_BOOK, UTILISATION, RuleCase, rule
+from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, UTILISATION, RuleCase, rule
 from harness.advice.score_block import score_block_bytes
 from harness.records import Edit, Window
 from harness.units import decimal, kibibytes, percent
@@ -139,7 +139,7 @@ def _reads_by_tables(seen: Observed, hbm_bytes: int) -> RuleCase | None:
     if not edits:
         return None
     extra = hbm_bytes - report.minimum_hbm_bytes
-    saving = (report.memory_only_seconds or 0.0) * extra / hbm_bytes
+    saving = seen.memory_seconds * extra / hbm_bytes
     are = "are" if len(names) > 1 else "is"
     return RuleCase(
         observation=f"at {percent(report.bandwidth_util or 0)} of the bandwidth, {decimal(extra, 'B', 2)} of the "
@@ -219,11 +219,11 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     report = seen.report
     if report.regime != "memory-bound" or report.bandwidth_util is None or not report.hbm_bytes:
         return None
-    if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes or report.bandwidth_util >= _SATURATED_HBM:
+    if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes or seen.transfer_share >= _SATURATED_HBM:
         return None
     target = " (target: over 70%)" if report.bandwidth_util < _TARGET_HBM else ""
     observation = (
-        f"memory-bound at {percent(report.bandwidth_util)} of the bandwidth{target}, with hardly more than the least "
+        f"memory-bound at {seen.bandwidth_words}{target}, with hardly more than the least "
         f"possible traffic ({decimal(report.hbm_bytes, 'B', 2)}) {seen.label}"
     )
     if seen.steps == 1:
@@ -244,7 +244,7 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
             kind="constants",
             edits=doubling_edits(seen),
         )
-    return replace(case, cost=1 - report.bandwidth_util, weight=_IDLE_WEIGHT)
+    return replace(case, cost=1 - seen.transfer_share, weight=_IDLE_WEIGHT)
 
 
 def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
@@ -258,8 +258,8 @@ def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
         observation=f"{observation}; {percent(waits[most])} of the cycles wait for `{most}`",
         suggestion=f"start the copies of {most} further ahead: one more slot in its scratch buffer, or smaller pieces, "
         "so that the first piece arrives sooner and transfers never pause",
-        gain=1 - (seen.report.bandwidth_util or 0),
-        gain_source=ROOFLINE,
+        gain=1 - seen.transfer_share,
+        gain_source=seen.room_source,
         knob="buffers",
         kind="body",
     )
@@ -357,8 +357,8 @@ def _saving(seen: Observed, again: list[Window], factor: int) -> float | None:
     if not report.memory_only_seconds or not report.hbm_bytes:
         return None
     extra = sum(window.hbm_bytes or 0 for window in again)
-    left = report.memory_only_seconds * (1 - extra * (1 - 1 / factor) / report.hbm_bytes)
-    return max(0.0, (report.memory_only_seconds - max(left, report.compute_only_seconds)) / seen.seconds)
+    left = seen.memory_seconds * (1 - extra * (1 - 1 / factor) / report.hbm_bytes)
+    return max(0.0, (seen.memory_seconds - max(left, seen.compute_seconds)) / seen.seconds)
 
 
 @rule("shared scratch", "scratch", LEVERS, "share buffers")

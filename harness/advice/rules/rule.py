@@ -89,7 +89,7 @@ def rule(
 def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[SimulatedEdits] = ()) -> Hint:
     """The hint for the case `finding`, with the gain of the fastest simulated edit, otherwise with a bound on the gain.
 
-    The bound never exceeds the share of the time above the roofline.
+    The bound never exceeds the share of the time above the roofline, or above what the simulator lets pass.
     """
     gain, source = finding.gain, finding.gain_source
     ceiling = next((c for c in seen.ceilings if c.resource == rule.ceiling and rule.ceiling), None)
@@ -99,9 +99,9 @@ def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[Simu
         gain, source = max(0.0, 1 - ceiling.time_ratio), f"simulated what-if: {ceiling.words}"
     room = seen.room
     if rule.keeps_traffic:
-        room = min(room, max(0.0, 1 - (seen.report.bandwidth_util or 0.0)))
+        room = min(room, 1 - seen.transfer_share)
     if gain is not None and gain > room:
-        gain, source = room, ROOFLINE
+        gain, source = room, seen.room_source
     # The fastest of the simulated edits that follow the advice.
     timed = [
         edit for edit in simulated if edit.time_ratio is not None and not set(edit.edits).isdisjoint(finding.edits)

@@ -117,7 +117,7 @@ def not_overlapped(seen: Observed) -> RuleCase | None:
 def vector_bound(seen: Observed) -> RuleCase | None:
     """The vector unit or the transcendental unit, not the MXU, fills the schedule."""
     valu, eup = seen.slots("VALU"), seen.slots("EUP")
-    if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
+    if max(valu, eup) < _BINDING_SLOTS or max(seen.report.util or 0, seen.matmul_share) > SATURATED_MXU:
         return None
     # Vector operations per register of scores; None if their number is unknown or the kernel is not attention.
     unit = next((unit for unit in seen.run.units if unit.name == "VALU"), None) if seen.run else None
@@ -160,7 +160,7 @@ def exp_bound(seen: Observed) -> RuleCase | None:
     """The lines with exponentials take over a tenth of the time, while matrix unit and HBM have time to spare."""
     if seen.used("MXU") >= _BINDING_SLOTS or not seen.has_exp_left:
         return None
-    if (seen.report.bandwidth_util or 0.0) >= _SATURATED_HBM:
+    if seen.transfer_share >= _SATURATED_HBM:
         return None
     # If a line has many reciprocals for each exponential, the exponential is not its main work.
     lines = [line for line in seen.lines if 2 * line.exponentials > line.units.get("EUP", 0)]

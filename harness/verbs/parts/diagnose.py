@@ -11,6 +11,7 @@ from harness.advice import diagnose as diagnosing
 from harness.advice import dump_directory
 from harness.advice import report as reporting
 from harness.advice.edits import SimulatedEdits, saving_nothing
+from harness.advice.simulated_rates import least_seconds
 from harness.advice.whatif import answers
 from harness.candidate import Candidate
 from harness.errors import RatchetError
@@ -61,6 +62,7 @@ def run(arguments: Namespace) -> Outcome:
     advice, left_out = advice_and_left_out(by_rules, evidence, candidate, folder)
     bound = "`at most` marks an upper bound of the gain, not the expected gain"
     failure = evidence.failure
+    least = least_seconds(evidence.problem, target, report) if report.source == "simulated" else 0.0
     is_timed_only = number is None and failure is None and not evidence.all_checks
     unchecked = (_TIMED_ONLY,) if is_timed_only else ()
     notes = (bound, note, *_order(advice), *_of_edits(simulated, why), *left_out, *unchecked)
@@ -69,7 +71,7 @@ def run(arguments: Namespace) -> Outcome:
     findings, tried_edits = _findings(name, report, advice, in_table), _edits_table(name, report, simulated)
     return Outcome(
         document=TablesDocument(command="diagnose", tables=figures([findings, tried_edits])),
-        text=lambda: diagnosis_blocks(name, report, advice, () if failure else notes, failure),
+        text=lambda: diagnosis_blocks(name, report, advice, () if failure else notes, failure, least),
     )
 
 

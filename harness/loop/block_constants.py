@@ -43,7 +43,8 @@ def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint
     for edit in edits:
         if len(edit.constants) > 1:
             # Several constants have the block's size, and the text does not tell which of them sets it.
-            options.append(f"one of {', '.join(f'--set {name}={edit.new}' for name in edit.constants)}")
+            first, *others = (f"--set {name}={edit.new}" for name in edit.constants)
+            options.append(f"first {first}; if it changes another block, {' or '.join(others)}")
     words = f"{hint.suggestion} ({' or '.join(dict.fromkeys(options))})" if options else hint.suggestion
     return replace(hint, edits=edits, suggestion=words)
 

@@ -44,7 +44,9 @@ def test_advice_is_a_setting_to_try() -> None:
     assert suggested(KERNEL, KEYS, replace(KEYS, new=128))[0] == "another block (--set BKV=512,128)"
     queries = Edit(window="q", axis=-2, size=128, new=256)
     assert suggested(KERNEL, KEYS, queries)[0] == "another block (--set BKV=512 or --set BQ=256)"
-    assert suggested(UNNAMED, KEYS)[0] == "another block (one of --set BQ=512, --set BKV=512)"
+    assert (
+        suggested(UNNAMED, KEYS)[0] == "another block (first --set BQ=512; if it changes another block, --set BKV=512)"
+    )
     assert suggested(b"no Python (", KEYS)[0] == "another block"
 
 

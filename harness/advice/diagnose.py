@@ -15,9 +15,11 @@ from harness.advice.rules.rule import SIMULATED_EDIT
 from harness.advice.rules.stopping import STOP_TUNING
 from harness.advice.source_names import name_lines
 from harness.hardware import chip
+from harness.judge.verdict import compare_simulated
 from harness.judge.verdict.roofline import finished_run
-from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row, Trace
+from harness.records import Ceiling, Edit, Evidence, Hint, Policy, Report, Row, Trace
 from harness.records.titles import taken_back
+from harness.units import percent
 
 # The families of inputs whose scores are beyond 2^14.
 _LARGE_SCORES = ("drawn-far", "drawn-all")
@@ -53,7 +55,9 @@ def hints(
     seen = observe(evidence, report, report.seconds, previous, ceilings)
     cases = [(finding, hint(rule, finding, seen, simulated)) for rule, finding in findings(seen)]
     # The cases are in the published order of causes. Sorting is stable, so cases with equal gains stay in this order.
-    cases.sort(key=lambda item: (not item[0].comes_first, -_rank(*item)))
+    least = _threshold(evidence) if report.source == "simulated" else 0.0
+    cases = [(finding, _below(each_hint, least)) for finding, each_hint in cases]
+    cases.sort(key=lambda item: (not item[0].comes_first, _is_below(item[1], least), -_rank(*item)))
     # A hint that saves too little for an experiment is left out, unless no other hint is left and this one gives a
     # bound instead of a simulated edit.
     notable = [
@@ -73,6 +77,26 @@ def hints(
             replace(each_hint, ranked_by=None if finding.comes_first else _rank(finding, each_hint)),
         )
     return tuple(by_knob.values())
+
+
+def _threshold(evidence: Evidence) -> float:
+    """The smallest gain with which one change of this kernel can be accepted by simulated times; 0 if unknown."""
+    run = finished_run(evidence)
+    shares = [timed.relative_uncertainty for timed in run.runs or (run,)] if run is not None else [-1.0]
+    return compare_simulated.least_gain(max(shares), Policy()) if min(shares) >= 0 else 0.0
+
+
+def _is_below(the_hint: Hint, least: float) -> bool:
+    """True if the hint advises a change whose gain is known to stay below the threshold `least`."""
+    return bool(the_hint.kind) and the_hint.gain is not None and the_hint.gain < least
+
+
+def _below(the_hint: Hint, least: float) -> Hint:
+    """The hint; its suggestion says so if its change cannot be accepted alone."""
+    if not _is_below(the_hint, least):
+        return the_hint
+    words = f"; below the threshold of {percent(least)}, so it cannot be accepted alone"
+    return replace(the_hint, suggestion=the_hint.suggestion + words)
 
 
 def _without_contradictions(cases: list[tuple[RuleCase, Hint]]) -> list[tuple[RuleCase, Hint]]:

@@ -413,6 +413,14 @@ SHOWN = {
             ("2 cores", "dimension_semantics=('parallel', 'arbitrary')"),
         ),
         Case(
+            with_call(on_chip("v5p", good()), grid=(2, 4, 8, 4), dimension_semantics=()),
+            ("dimension_semantics=('parallel', 'parallel', 'arbitrary', 'arbitrary'), where the",),
+        ),
+        Case(
+            with_call(on_chip("v5p", good()), grid=(3, 5, 7), dimension_semantics=()),
+            ("one entry for each axis of the grid (3)",),
+        ),
+        Case(
             with_call(on_chip("v5p", good()), grid=(8, 32, 2), dimension_semantics=("arbitrary",) * 3),
             ("marks no axis as parallel", "dimension_semantics=('parallel', 'arbitrary', 'arbitrary'), where the"),
         ),
@@ -421,17 +429,6 @@ SHOWN = {
         Case(with_call(on_chip("v5p", good()), grid=(3, 32)), ("(3)", "2 cores", "idles 25.0% of the time"))
     ],
     "grid order": [Case(outer_product(64, 2), ("64 x 2 independent steps", "swap the axes of the grid, to 2 x 64"))],
-    "no semantics": [
-        Case(
-            with_call(good(), dimension_semantics=()),
-            ("not given for a grid of 8 x 32", "dimension_semantics=('parallel', 'arbitrary'), where the"),
-        ),
-        Case(
-            with_call(good(), grid=(2, 4, 8, 4), dimension_semantics=()),
-            ("dimension_semantics=('parallel', 'parallel', 'arbitrary', 'arbitrary'), where the",),
-        ),
-        Case(with_call(good(), grid=(3, 5, 7), dimension_semantics=()), ("one entry for each axis of the grid (3)",)),
-    ],
     "near the ceiling": [Case(evidence(0.80e-3, bq=256), ("MXU 87.2% and HBM 83.2% are both high",))],
     "cross-lane reductions": [Case(saved(NAIVE), ("14.8% of the cycles", "XLU", "transposed (K Q^T)"))],
     "unit stalls": [
@@ -452,7 +449,7 @@ SHOWN = {
     "vector unit": [
         Case(with_slots(good(), VALU=0.85), ("(VALU) uses 85.0%", "multiply the scale into q")),
         # Its queries are scaled already.
-        Case(with_slots(saved(SCALED), VALU=0.85), ("spend fewer vector operations", "kernel.py:57 has 2.0")),
+        Case(with_slots(saved(SCALED), VALU=0.88), ("spend fewer vector operations", "kernel.py:57 has 2.0")),
         Case(with_slots(good(), EUP=0.85), ("(EUP) uses 85.0%", "use exp2")),
         Case(with_slots(rowwise(0.3e-3), VALU=0.85), ("vector arithmetic binds", "compute only once each value")),
     ],
@@ -667,7 +664,6 @@ SILENT: dict[str, list[Evidence | Case]] = {
         # The keys are the inner axis because the output accumulates along it.
         evidence(2.16e-3),
     ],
-    "no semantics": [with_call(on_chip("v5p", good()), dimension_semantics=())],
     "unit stalls": [
         with_run(evidence(2e-3, bq=1024), unit_stall_cycles=0.9e6),
         # Large blocks are not made larger.
@@ -846,6 +842,33 @@ def test_base_two_is_advised_with_a_doubt_where_nobody_knows_the_program() -> No
     advice = [finding.suggestion for finding in findings if finding is not None]
     assert ["exp2" in words for words in advice] == [True, True]
     assert ["unless the kernel does so already" in words for words in advice] == [True, False]
+
+
+def test_the_vector_unit_does_not_bind_if_another_unit_is_fuller() -> None:
+    look = BY_NAME["vector unit"].look
+    for fuller, is_silent in ((0.80, True), (0.60, False)):
+        kernel = with_slots(good(), VALU=0.7, MXU=fuller)
+        seen = diagnose.observe(kernel, report(kernel, chip("v5e")), 0.8e-3)
+        assert (look(seen) is None) is is_silent
+
+
+def test_missing_semantics_are_no_advice_for_a_single_core() -> None:
+    """No cores share the axes of the grid, so there is nothing to gain."""
+    kernel = with_call(good(), dimension_semantics=())
+    assert all("semantics" not in hint.suggestion for hint in advised(kernel))
+
+
+def test_advice_that_cannot_be_accepted_alone_says_so_and_comes_last() -> None:
+    kernel = with_lines(spilling(2.5e-3, 90_000), *DIVIDING)
+    uncertain = advised(with_run(kernel, relative_uncertainty=0.9 / 0.1))
+    bounded = [hint.gain is not None and bool(hint.kind) for hint in uncertain]
+    assert any(bounded)
+    assert bounded == sorted(bounded)
+    words = "; below the threshold of 90.0%, so it cannot be accepted alone"
+    assert [hint.suggestion.endswith(words) for hint in uncertain] == bounded
+    assert not any(
+        "below the threshold" in hint.suggestion for hint in advised(with_run(kernel, relative_uncertainty=0.0))
+    )
 
 
 def bubbles_of(*parts: tuple[PartKind, str, float]) -> str:

@@ -272,22 +272,6 @@ def grid_order(seen: Observed) -> RuleCase | None:
     )
 
 
-@rule("no semantics", "grid", LEVERS, "dimension_semantics tells the compiler which axes are independent")
-def no_semantics(seen: Observed) -> RuleCase | None:
-    """A grid of several axes without dimension semantics, on a chip with one core: only a note."""
-    call = seen.call
-    if call is None or seen.chip.platform != "tpu" or seen.chip.cores > 1 or call.dimension_semantics:
-        return None
-    if len(call.grid) < 2:
-        return None
-    return RuleCase(
-        observation=f"dimension_semantics is not given for a grid of {' x '.join(map(count, call.grid))}: harmless on "
-        f"the one core of a {seen.report.chip}, but a chip of two cores would leave one idle",
-        suggestion=f"say which axes have steps that do not depend on each other: {_semantics(call)}",
-        knob="semantics",
-    )
-
-
 def _semantics(call: PallasCall) -> str:
     """The dimension_semantics to write, with an entry for each axis of the grid: JAX refuses any other number."""
     axes = len(call.grid)

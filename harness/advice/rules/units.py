@@ -115,8 +115,10 @@ def not_overlapped(seen: Observed) -> RuleCase | None:
     "vector unit", "body", CAUSES, "a vector unit that binds comes fourth among the causes of a gap", keeps_traffic=True
 )
 def vector_bound(seen: Observed) -> RuleCase | None:
-    """The vector unit or the transcendental unit, not the MXU, fills the schedule."""
+    """The vector unit or the transcendental unit is the fullest unit, and fills the schedule."""
     valu, eup = seen.slots("VALU"), seen.slots("EUP")
+    if max(valu, eup) < max((unit.used_fraction for unit in seen.report.units), default=0.0):
+        return None
     if max(valu, eup) < _BINDING_SLOTS or max(seen.report.util or 0, seen.matmul_share) > SATURATED_MXU:
         return None
     # Vector operations per register of scores; None if their number is unknown or the kernel is not attention.

@@ -155,7 +155,7 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
     return (
         f"findings are in the order of the expected gain: {ranks}. The expected gain is below the bound if "
         "advice of the same kind mostly fell short of its bound; a finding of unknown gain is ranked by a part of the "
-        "time that its cause takes",
+        "time that its cause takes; one below the threshold comes after those that can be accepted",
     )
 
 

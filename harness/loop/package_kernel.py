@@ -117,7 +117,7 @@ def _copied_columns(moved: Sequence[Copy], problem: Statement) -> Array | None:
 
 
 def _sweep_words(sizes: Sequence[tuple[str, int]], candidate: Candidate, longest: int, who_tried: Known) -> str:
-    """The command that sweeps over half and twice these `sizes`; "" if all these settings were tried.
+    """The command that sweeps over half and twice these `sizes`; "" if all these values were tried.
 
     Sizes above `longest` (the problem's longest axis) are left out. They are kept if the present size is larger too:
     then the constant sets no block.
@@ -133,8 +133,17 @@ def _sweep_words(sizes: Sequence[tuple[str, int]], candidate: Candidate, longest
     ]
     if not untried:
         return ""
-    columns = [sorted(set(column)) for column in zip(*untried, strict=True)]
-    grid = " ".join(f"--set {name}={','.join(map(str, each))}" for name, each in zip(names, columns, strict=True))
+    # A value that was tried is not advised again with each new value of another constant.
+    done = {setting for constants in who_tried for setting in constants}
+    columns = {name: sorted(set(column)) for name, column in zip(names, zip(*untried, strict=True), strict=True)}
+    new = {name: [each for each in column if (name, str(each)) not in done] for name, column in columns.items()}
+    grids = {name: values for name, values in new.items() if values and values != [dict(sizes)[name]]}
+    if not grids:
+        return ""
+    if len(grids) > 1:
+        # Next to a new value of one constant, the others may keep their present values.
+        grids = {name: sorted({*values, dict(sizes)[name]}) for name, values in grids.items()}
+    grid = " ".join(f"--set {name}={','.join(map(str, each))}" for name, each in grids.items())
     return f'`ratchet.sh sweep "experiment: ..." {grid}`'
 
 

@@ -60,6 +60,18 @@ def test_no_sweep_is_advised_next_to_advice_to_stop_tuning_blocks() -> None:
     assert not any("sweep" in hint.suggestion or "tried already" in hint.suggestion for hint in others)
 
 
+def test_a_sweep_that_covered_these_values_is_not_advised_again() -> None:
+    """Two of three constants were swept, as in the baseline of examples/attention-llama-70b-v7x."""
+    kernel = b"Q = 8\nKV = 8\nC = 4\n"
+    grid = [(("Q", q), ("KV", kv), ("C", c)) for q in ("4", "8", "16") for kv in ("4", "8", "16") for c in ("2", "4")]
+    (words,) = {word for word in sweeps_of(kernel, *grid) if word.startswith("try ")}
+    assert words.endswith('"experiment: ..." --set C=8`')
+    assert not {word for word in sweeps_of(kernel, *grid, (("C", "8"),)) if word.startswith("try ")}
+    # The present values stay in a grid of several constants.
+    (words,) = {word for word in sweeps_of(kernel, (("Q", "4"),)) if word.startswith("try ")}
+    assert words.endswith("--set Q=8,16 --set KV=4,8,16 --set C=2,4,8`")
+
+
 def sweeps_of(kernel: bytes, *screened: tuple[tuple[str, str], ...]) -> set[str]:
     """The suggestions of changes of the code for a package's kernel; the longest axis is 8192."""
     before = advise(SPILLING, report(SPILLING, V5E))

@@ -30,6 +30,7 @@ from harness.loop.screening import Places
 from harness.loop.search import Search, SearchProgress
 from harness.loop.search_space import Grid, Setting, words
 from harness.records import MAY_PASS_NEXT_TIME, Evidence, Key, MemberTimes, Row, ScreenedSetting, Sweep, SweepResult
+from harness.records.report_words import threshold_words
 from harness.units import change, seconds
 
 
@@ -182,7 +183,7 @@ def threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) ->
     share = None if champion is None else _uncertainty(ledger, champion)
     if champion is None or champion.seconds is None or share is None:
         return (
-            f"{compare_simulated.threshold_words(bench.policy.minimum_effect)} than the champion. The uncertainty may "
+            f"{threshold_words(bench.policy.minimum_effect)} than the champion. The uncertainty may "
             "require more; only the attempt shows this, because screened times are not comparable with the champion's"
         )
     most = champion.seconds * (1 - compare_simulated.least_gain(share, bench.policy, count))

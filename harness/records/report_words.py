@@ -2,8 +2,8 @@
 
 Examples are the part "operand wait `k_ref.1`"; the sources "simulated v5e", "simulated v4, not calibrated" and
 "measured cpu, says nothing about a TPU"; the change "1.5% less time"; the champion "attempt 3 (attempt 5 checked it
-again)". The words of an early rejection ("slower, so only 36 of 40 checks were run") are in
-judge/verdict/early_rejection.py.
+again)"; the threshold "at least 4.03% less time". The words of an early rejection ("slower, so only 36 of 40 checks
+were run") are in judge/verdict/early_rejection.py.
 """
 
 from harness import chips
@@ -19,6 +19,11 @@ def part_words(part: Part) -> str:
     """A part of the simulated cycles in words, operands in backquotes: operand wait `k_ref.1`, unit stall MXU busy."""
     name = f"`{part.name}`" if part.name and part.kind in _OF_OPERANDS else part.name
     return f"{part.kind} {name}".strip()
+
+
+def threshold_words(least: float | None) -> str:
+    """The least gain that counts, in the words that every screen uses; None: unknown."""
+    return f"threshold: {'unknown' if least is None else f'at least {percent(least, 2)} less time'}"
 
 
 def with_chip(source: Source, chip_name: str) -> str:

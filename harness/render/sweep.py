@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from harness.judge.verdict.compare_simulated import threshold_words
 from harness.records import ScreenedSetting, Sweep, SweepResult
-from harness.records.report_words import source_label
+from harness.records.report_words import source_label, threshold_words
 from harness.render.layout import Style, clean, pad
 from harness.render.sections import GAP, Block, Column, Drawing, Grid, Line, Words
 from harness.units import change, quantity, seconds

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from harness import units
-from harness.advice.simulated_rates import LIMIT, hbm_share
 from harness.errors import UsageError
 from harness.hardware import chip
 from harness.judge.verdict import roofline
@@ -242,6 +241,8 @@ def _cycles(name: str, cycles: float, total: float) -> str:
 
 def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
     """Two lines: the least cycles that the same traffic and operations need under any schedule, and the rest."""
+    from harness.advice.simulated_rates import LIMIT, hbm_share
+
     read, written = simulation.hbm_read_bytes, simulation.hbm_written_bytes
     published = roofline.memory_only_seconds(read + written, chip(simulation.chip)) / seconds
     passing = hbm_share(read, written, chip(simulation.chip))

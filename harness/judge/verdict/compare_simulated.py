@@ -32,6 +32,7 @@ from harness.judge.verdict import comparable, members
 from harness.judge.verdict.members import is_same_program, pairs
 from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Change, Evidence, Outcome, Policy, Simulation, Verdict
+from harness.records.report_words import threshold_words
 from harness.units import percent, seconds
 
 # The number of standard deviations that a gain must exceed. One deviation is enough, because the deviation in a record
@@ -105,11 +106,6 @@ def threshold(uncertainty: float | None, policy: Policy, looked_at: int = 1) -> 
     least = None if uncertainty is None else least_gain(uncertainty, policy, looked_at)
     sources = f"minimum effect {percent(policy.minimum_effect)}, simulator uncertainty {doubt}"
     return f"{threshold_words(least)} ({sources})"
-
-
-def threshold_words(least: float | None) -> str:
-    """The least gain that counts, in the words that every screen uses; None: unknown."""
-    return f"threshold: {'unknown' if least is None else f'at least {percent(least, 2)} less time'}"
 
 
 def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:

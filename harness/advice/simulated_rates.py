@@ -7,13 +7,16 @@ a gain up to the published peaks would be a promise that no attempt can keep.
 
 import math
 import re
+from typing import TYPE_CHECKING
 
 from harness.hardware import Chip, with_mesh
-from harness.judge.simulate.machine import machine_of
 from harness.judge.verdict import roofline
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Array, Evidence, Report, Statement, Work
 from harness.units import percent
+
+if TYPE_CHECKING:
+    from harness.judge.simulate.machine import Machine
 
 LIMIT = "what the simulator lets pass"
 # A sentence gives both shares of the time if they differ by at least this much.
@@ -24,7 +27,7 @@ def hbm_share(read: float, written: float, chip: Chip) -> float:
     """The share of the published bandwidth that the simulator lets pass, for these bytes."""
     if chip.platform != "tpu" or not read + written:
         return 1.0
-    machine = machine_of(chip)
+    machine = _machine(chip)
     return (read + written) / (read / machine.hbm_read_share + written / machine.hbm_write_share)
 
 
@@ -32,7 +35,7 @@ def matmul_share(chip: Chip) -> float:
     """The share of the published peak of matmuls that the simulator's matrix units reach; never above 1."""
     if chip.platform != "tpu":
         return 1.0
-    machine = machine_of(chip)
+    machine = _machine(chip)
     flops_per_cycle = 2 * machine.mxu_size**2 * machine.matmul_rows_per_cycle * machine.mxus * machine.cores
     most = flops_per_cycle * machine.clock_hz / machine.matmul_slowdown
     return min(1.0, most / chip.peak_bf16_flops_per_second)
@@ -97,3 +100,10 @@ def _share_of_least_traffic(problem: Statement, chip: Chip) -> float:
 def _bytes(problem: Statement, array: Array) -> float:
     bits = re.search(r"\d+", array.dtype)
     return math.prod(problem.shard(array)) * (int(bits[0]) if bits else 8) / 8
+
+
+def _machine(chip: Chip) -> "Machine":
+    # The simulator loads NumPy, which `next --help` does not need.
+    from harness.judge.simulate.machine import machine_of
+
+    return machine_of(chip)

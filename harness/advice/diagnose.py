@@ -92,10 +92,10 @@ def _is_below(the_hint: Hint, least: float) -> bool:
 
 
 def _below(the_hint: Hint, least: float) -> Hint:
-    """The hint; its suggestion says so if its change cannot be accepted alone."""
+    """The hint; its suggestion says so if its change alone stays below the threshold."""
     if not _is_below(the_hint, least):
         return the_hint
-    words = f"; below the threshold of {percent(least)}, so it cannot be accepted alone"
+    words = f"; below the threshold of {percent(least)}, if it is the only change"
     return replace(the_hint, suggestion=the_hint.suggestion + words)
 
 

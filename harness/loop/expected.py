@@ -69,7 +69,8 @@ def of(contest: Contest, key: Key | None, settings: Settings | None = None) -> E
                 continue
             with suppress(RatchetError):
                 attempt = history.attempt(ledger.place, row.number)
-                if attempt.evidence.stages and not attempt.evidence.unchecked:
+                is_whole = attempt.kind != "revoke" and not attempt.evidence.unchecked
+                if is_whole and attempt.evidence.stages:
                     (like if attempt.evidence.environment.machine == here else others).append(attempt)
         champion = ledger.champion() if key is not None else None
         if key is not None and champion is not None:

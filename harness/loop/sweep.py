@@ -186,7 +186,7 @@ def threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) ->
             f"{threshold_words(bench.policy.minimum_effect)} than the champion. The uncertainty may "
             "require more; only the attempt shows this, because screened times are not comparable with the champion's"
         )
-    most = champion.seconds * (1 - compare_simulated.least_gain(share, bench.policy, count))
+    most = champion.seconds * (1 - compare_simulated.least_gain(share, bench.policy, max(1, count)))
     problem, hopeless = bench.contest.problem.statement(), ""
     floor = roofline.floor_of(problem.work, bench.contest.chip, None)
     if most < floor.seconds:
@@ -194,7 +194,7 @@ def threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) ->
     elif most < (least := least_seconds(problem, bench.contest.chip)):
         hopeless = f"; no setting can: {LIMIT} takes {seconds(least)}"
     return (
-        f"{compare_simulated.threshold(share, bench.policy, count)}: at most {seconds(most)}, against "
+        f"{compare_simulated.threshold(share, bench.policy, max(1, count))}: at most {seconds(most)}, against "
         f"{seconds(champion.seconds)} of the champion (attempt {champion.number}){hopeless}"
     )
 

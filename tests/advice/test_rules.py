@@ -864,7 +864,7 @@ def test_advice_that_cannot_be_accepted_alone_says_so_and_comes_last() -> None:
     bounded = [hint.gain is not None and bool(hint.kind) for hint in uncertain]
     assert any(bounded)
     assert bounded == sorted(bounded)
-    words = "; below the threshold of 90.0%, so it cannot be accepted alone"
+    words = "; below the threshold of 90.0%, if it is the only change"
     assert [hint.suggestion.endswith(words) for hint in uncertain] == bounded
     assert not any(
         "below the threshold" in hint.suggestion for hint in advised(with_run(kernel, relative_uncertainty=0.0))

@@ -108,7 +108,9 @@ def within_vmem(seen: Observed, finding: RuleCase) -> RuleCase | None:
     if seen.chip.platform != "tpu":
         return finding
     needed = {edit: vmem_after(seen, edit.axis, edit.size, edit.new) for edit in finding.edits}
-    fitting = tuple(edit for edit in finding.edits if needed[edit] <= seen.report.vmem_limit_bytes)
+    # The estimate may exceed the memory of a kernel that fits, so an edit that shrinks a block always fits.
+    limit = seen.report.vmem_limit_bytes
+    fitting = tuple(edit for edit in finding.edits if edit.new <= edit.size or needed[edit] <= limit)
     if len(fitting) == len(finding.edits):
         return finding
     raised = [edit for edit in finding.edits if edit not in fitting and needed[edit] < seen.chip.vmem_bytes]

@@ -236,7 +236,8 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     else:
         # Of several calls, the call that fills its limit most must have room.
         doubled = 2 * (report.vmem_bytes or 0)
-        limit = f"; {limit_words(seen, 'the block', doubled)}" if doubled > report.vmem_limit_bytes else ""
+        is_possible = report.vmem_limit_bytes < doubled < seen.chip.vmem_bytes
+        limit = f"; {limit_words(seen, 'the block', doubled)}" if is_possible else ""
         case = RuleCase(
             observation=observation,
             suggestion=f"double the block, so that each transfer is longer and there are fewer of them{limit}",

@@ -77,7 +77,8 @@ def rule(
     if ratio <= 1 - effect + ROUNDING:
         outcome = "accept" if high < 1 else "inconclusive"
         if outcome == "inconclusive":
-            reason += "; try a larger change, or measure on a device"
+            larger = "" if uncertainty is None else "try a larger change, or "
+            reason += f"; {larger}measure on a device"
     is_bounded = math.isfinite(high)
     return Ruling(
         outcome=outcome,

@@ -36,12 +36,15 @@ def hints(
     previous: Sequence[Row] = (),
     ceilings: Sequence[Ceiling] = (),
     simulated: Sequence[SimulatedEdits] = (),
+    *,
+    is_member: bool = False,
 ) -> tuple[Hint, ...]:
     """The hints that the evidence supports, most promising first; for a failure, a single hint with its remedy.
 
     - `previous`: earlier attempts, oldest first. Only attempts with the same source of time and the same chip are used.
     - `ceilings`: bounds on the gains. Each is the simulated time ratio of the schedule if one resource costs less.
     - `simulated`: edits with their simulated times. Their gains replace bounds.
+    - `is_member`: `evidence` is that of a member of a suite, whose threshold of acceptance depends on all members.
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
@@ -55,7 +58,7 @@ def hints(
     seen = observe(evidence, report, report.seconds, previous, ceilings)
     cases = [(finding, hint(rule, finding, seen, simulated)) for rule, finding in findings(seen)]
     # The cases are in the published order of causes. Sorting is stable, so cases with equal gains stay in this order.
-    least = _threshold(evidence) if report.source == "simulated" else 0.0
+    least = _threshold(evidence) if report.source == "simulated" and not is_member else 0.0
     cases = [(finding, _below(each_hint, least)) for finding, each_hint in cases]
     cases.sort(key=lambda item: (not item[0].comes_first, _is_below(item[1], least), -_rank(*item)))
     # A hint that saves too little for an experiment is left out, unless no other hint is left and this one gives a
@@ -81,9 +84,8 @@ def hints(
 
 def _threshold(evidence: Evidence) -> float:
     """The smallest gain with which one change of this kernel can be accepted by simulated times; 0 if unknown."""
-    run = finished_run(evidence)
-    shares = [timed.relative_uncertainty for timed in run.runs or (run,)] if run is not None else [-1.0]
-    return compare_simulated.least_gain(max(shares), Policy()) if min(shares) >= 0 else 0.0
+    uncertainty = compare_simulated.uncertainty_of(evidence)
+    return 0.0 if uncertainty is None else compare_simulated.least_gain(uncertainty, Policy())
 
 
 def _is_below(the_hint: Hint, least: float) -> bool:

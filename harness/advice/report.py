@@ -150,7 +150,7 @@ def with_advice(evidence: Evidence, report: Report, advice: tuple[Hint, ...]) ->
 
 def _of_members(evidence: Evidence, report: Report) -> list[tuple[MemberReport, tuple[Hint, ...]]]:
     pairs = zip(evidence.named_members, report.members, strict=True)
-    return [(member, diagnose.hints(evidence_of_member, member.report)) for (_, evidence_of_member), member in pairs]
+    return [(member, diagnose.hints(of_member, member.report, is_member=True)) for (_, of_member), member in pairs]
 
 
 def row(attempt: Attempt, report: Report, key_digest: str) -> Row:

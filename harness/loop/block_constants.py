@@ -39,7 +39,7 @@ def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint
     for edit in edits:
         if len(edit.constants) == 1:
             values_of.setdefault(edit.constants[0], []).append(str(edit.new))
-    options = [f"--set {name}={','.join(dict.fromkeys(values))}" for name, values in values_of.items()]
+    options = [_option(name, tuple(dict.fromkeys(values))) for name, values in values_of.items()]
     for edit in edits:
         if len(edit.constants) > 1:
             # Several constants have the block's size, and the text does not tell which of them sets it.
@@ -47,6 +47,11 @@ def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint
             options.append(f"first {first}; if it changes another block, {' or '.join(others)}")
     words = f"{hint.suggestion} ({' or '.join(dict.fromkeys(options))})" if options else hint.suggestion
     return replace(hint, edits=edits, suggestion=words)
+
+
+def _option(name: str, values: Sequence[str]) -> str:
+    # An attempt takes one value.
+    return f"{'sweep with ' * (len(values) > 1)}--set {name}={','.join(values)}"
 
 
 def _constants(edit: Edit, evidence: Evidence, candidate: Candidate) -> tuple[str, ...]:

@@ -200,15 +200,8 @@ def threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) ->
 
 
 def _uncertainty(ledger: Ledger, champion: Row) -> float | None:
-    """The uncertainty in the champion's record, as in `compare_simulated.uncertainty`; None if it is not known."""
-    evidence = history.attempt(ledger.place, champion.number).evidence
-    runs = [program.simulation for _, program in evidence.programs]
-    weights = [member.weight for member, _ in evidence.named_members] or [1.0]
-    shares = [
-        max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty) if run else -1.0
-        for run in runs
-    ]
-    return None if min(shares) < 0 else sum(weight * share for weight, share in zip(weights, shares, strict=True))
+    """The uncertainty in the champion's record; None if it is not known."""
+    return compare_simulated.uncertainty_of(history.attempt(ledger.place, champion.number).evidence)
 
 
 def _least_gain(bench: Bench, ledger: Ledger, champion: Row | None, looked_at: int) -> float | None:

@@ -41,7 +41,7 @@ def test_the_constant_of_a_block_is_named(kernel: bytes, constants: tuple[str, .
 
 
 def test_advice_is_a_setting_to_try() -> None:
-    assert suggested(KERNEL, KEYS, replace(KEYS, new=128))[0] == "another block (--set BKV=512,128)"
+    assert suggested(KERNEL, KEYS, replace(KEYS, new=128))[0] == "another block (sweep with --set BKV=512,128)"
     queries = Edit(window="q", axis=-2, size=128, new=256)
     assert suggested(KERNEL, KEYS, queries)[0] == "another block (--set BKV=512 or --set BQ=256)"
     assert (

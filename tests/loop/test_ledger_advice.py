@@ -43,7 +43,7 @@ def sweep(*values: str) -> Sweep:
 
 def test_what_was_tried_is_marked_and_given_no_place_where_nothing_is_left(contest: Path) -> None:
     first, second = advice_here(ADVICE, evidence(), CHAMPION, contest)
-    assert first.suggestion == "a larger block (--set BQ=256,512); tried already: BQ=256 by attempt 2"
+    assert first.suggestion == "a larger block (sweep with --set BQ=256,512); tried already: BQ=256 by attempt 2"
     assert second == ADVICE[1]
     candidate(contest, 1024)
     run_attempt(Ledger.open(contest), "reject", sweep=sweep("512", "1024"))
@@ -75,8 +75,8 @@ def test_what_was_slower_with_another_body_is_marked_and_kept(contest: Path) -> 
     kernel = Candidate(text=text)
     (first, second) = advice_here(ADVICE, evidence(), kernel, contest)
     assert first.suggestion == (
-        "a larger block (--set BQ=256,512); slower with another body, by the sweep of attempt 3: BQ=256 (1.1% more "
-        "time)"
+        "a larger block (sweep with --set BQ=256,512); slower with another body, by the sweep of attempt 3: BQ=256 (1.1% "
+        "more time)"
     )
     assert second == ADVICE[1]
     # The record says nothing of a kernel with another value of another constant.
@@ -95,7 +95,7 @@ def test_an_attempt_that_changed_one_constant_and_lost_is_named_too(contest: Pat
 
 def test_without_a_ledger_nothing_was_tried(tmp_path: Path) -> None:
     first, second = advice_here(ADVICE, evidence(), CHAMPION, tmp_path)
-    assert first.suggestion == "a larger block (--set BQ=256,512)"
+    assert first.suggestion == "a larger block (sweep with --set BQ=256,512)"
     assert second == ADVICE[1]
 
 

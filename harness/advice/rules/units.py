@@ -168,7 +168,8 @@ def exp_bound(seen: Observed) -> RuleCase | None:
     lines = [line for line in seen.lines if 2 * line.exponentials > line.units.get("EUP", 0)]
     cycles = sum(line.cycles for line in lines)
     share = seen.share(cycles)
-    if share <= _MUCH_EXP:
+    # A kernel that waits longer for transfers is not bound by its exponentials.
+    if share <= max(_MUCH_EXP, sum(seen.parts("operand wait").values())):
         return None
     hottest = max(lines, key=lambda line: line.cycles)
     return RuleCase(

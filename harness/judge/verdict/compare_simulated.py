@@ -24,6 +24,7 @@ the full n is cautious too.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -120,11 +121,22 @@ def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:
             0.0 if is_same_program(ours, theirs) else _of_one(ours, theirs)
             for (_, ours), (_, theirs) in pairs(candidate, champion)
         ]
-        if None in of_members:
-            return None
-        weights = [member.weight for member, _ in candidate.named_members]
-        return sum(weight * (each or 0.0) for weight, each in zip(weights, of_members, strict=True))
+        return _mean(candidate, of_members)
     return _of_one(candidate, champion)
+
+
+def uncertainty_of(evidence: Evidence) -> float | None:
+    """`uncertainty` of a pair, as far as one record of the pair states it."""
+    if evidence.members:
+        return _mean(evidence, [_of_one(each, each) for _, each in evidence.named_members])
+    return _of_one(evidence, evidence)
+
+
+def _mean(suite: Evidence, of_members: Sequence[float | None]) -> float | None:
+    if None in of_members:
+        return None
+    weights = [member.weight for member, _ in suite.named_members]
+    return sum(weight * (each or 0.0) for weight, each in zip(weights, of_members, strict=True))
 
 
 def _of_one(candidate: Evidence, champion: Evidence) -> float | None:

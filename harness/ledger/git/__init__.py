@@ -362,12 +362,17 @@ def are_ignored(repository: Repo, paths: Iterable[str]) -> bool:
     A path of a folder that need not exist ends with a slash.
     """
     # The command refuses literal pathspecs, so `./` is what keeps a colon from being magic.
-    names = "".join(f"./{path}\0" for path in paths).encode("utf-8", "surrogateescape")
-    arguments = ("--no-literal-pathspecs", "check-ignore", "-z", "--stdin")
-    status, output, complaint = attempted(repository, *arguments, stdin=names, settings=("core.excludesFile=",))
+    names = [f"./{path}" for path in paths]
+    arguments = ("--no-literal-pathspecs", "check-ignore", "-z", "--verbose", "--stdin")
+    stdin = "".join(f"{name}\0" for name in names).encode("utf-8", "surrogateescape")
+    status, output, complaint = attempted(repository, *arguments, stdin=stdin, settings=("core.excludesFile=",))
     if status not in (0, 1):
         raise refusal(arguments, status, complaint)
-    return output.count(b"\0") == names.count(b"\0")
+    # For each path that a pattern matches: the file of the pattern, its line, the pattern, and the path.
+    fields = output.decode("utf-8", "surrogateescape").split("\0")
+    matches = zip(fields[0::4], fields[2::4], strict=False)
+    ignoring = [rule for file, rule in matches if file.endswith(".gitignore") and not rule.startswith("!")]
+    return len(ignoring) == len(names)
 
 
 def hash_of(repository: Repo, data: bytes, path: str) -> str:

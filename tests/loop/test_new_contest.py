@@ -92,6 +92,10 @@ def test_a_repository_that_ignores_the_files_of_judgements_needs_no_second_gitig
     # There, only one of the two folders is ignored.
     ratchet(tmp_path, "new", "other", "--like", "rmsnorm", expect=0)
     assert (tmp_path / "other" / ".gitignore").is_file()
+    # Other clones do not have this file.
+    (tmp_path / ".git" / "info" / "exclude").write_text("/third/profile_data/\n")
+    ratchet(tmp_path, "new", "third", "--like", "rmsnorm", expect=0)
+    assert (tmp_path / "third" / ".gitignore").is_file()
 
 
 FLASH = "jax.experimental.pallas.ops.tpu.flash_attention:flash_attention"

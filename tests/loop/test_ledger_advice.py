@@ -75,8 +75,8 @@ def test_what_was_slower_with_another_body_is_marked_and_kept(contest: Path) -> 
     kernel = Candidate(text=text)
     (first, second) = advice_here(ADVICE, evidence(), kernel, contest)
     assert first.suggestion == (
-        "a larger block (sweep with --set BQ=256,512); slower with another body, by the sweep of attempt 3: BQ=256 (1.1% "
-        "more time)"
+        "a larger block (sweep with --set BQ=256,512); slower with another body, by the sweep of attempt 3: BQ=256 "
+        "(1.1% more time)"
     )
     assert second == ADVICE[1]
     # The record says nothing of a kernel with another value of another constant.

@@ -55,5 +55,5 @@ def is_over(job: Job, elapsed: float, of_child: Iterable[processes.Process]) -> 
     """True if a job has used its time, not counting the time (up to a bound) in which its child waits for a core."""
     if elapsed <= job.limit_seconds:
         return False
-    used = elapsed * processes.share_of_cores(of_child, elapsed)
+    used = elapsed - processes.waited_seconds(of_child, elapsed)
     return used > job.limit_seconds or elapsed > _MOST_WAITING * job.limit_seconds

@@ -14,6 +14,7 @@ from harness.sandbox import environment
 
 # prctl(2): orphans below this process become its children, not init's, however often they forked.
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +57,9 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
     """
     rows: dict[int, tuple[str, int, int, int, int]] = {}
     page = os.sysconf("SC_PAGE_SIZE")
-    for pid in _numbers(Path("/proc")):
+    for pid in _numbers(_PROC):
         with contextlib.suppress(OSError):
-            head, _, tail = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")
+            head, _, tail = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")
             # proc(5): after the name in parentheses come state, ppid, pgrp, session (4th) ... threads (18th),
             # rss in pages (22nd). The states Z and X mean that the process has ended, but was not reaped yet.
             fields = tail.split()
@@ -78,22 +79,24 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
     return tuple(living)
 
 
-def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
-    """The time that these processes spent on cores, as a share of the time that they were ready to run.
+def waited_seconds(of_child: Iterable[Process], seconds: float) -> float:
+    """The part of the last `seconds` in which these processes were ready to run, but waited for a core.
 
-    The share is 1 on an idle machine, for any number of threads, and about 0.1 if ten other processes want each core.
-    It is also 1 if the kernel does not report the times.
+    It is 0 on an idle machine, for any number of threads, and about nine tenths of the time that a process computes if
+    ten others want its core. A process that sleeps does not wait. It is also 0 if the kernel does not report the times.
     """
     ran = waited = 0
     for process in of_child:
-        tasks = Path(f"/proc/{process.pid}/task")
+        tasks = _PROC / str(process.pid) / "task"
         for task in _numbers(tasks):
             with contextlib.suppress(OSError, ValueError):
                 # Nanoseconds on a core, nanoseconds in the queue for a core, and number of turns.
                 on_core, in_queue, _ = map(int, (tasks / f"{task}/schedstat").read_text().split())
                 ran, waited = ran + on_core, waited + in_queue
+    # More threads than cores wait for each other; that wait is their own.
     wanted = min(ran + waited, round(seconds * 1e9) * environment.cores()) if ran else 0
-    return min(1.0, ran / wanted) if wanted else 1.0
+    share = min(1.0, ran / wanted) if wanted else 1.0
+    return min(seconds, (ran + waited) / 1e9) * (1 - share)
 
 
 def _numbers(folder: Path) -> tuple[int, ...]:

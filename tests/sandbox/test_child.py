@@ -176,8 +176,8 @@ def test_waiting_for_a_core_is_not_held_against_a_child() -> None:
         time.sleep(2)
         elapsed = time.monotonic() - began
         by_leader = {process.leader: process for process in processes.below([child.pid for child in started])}
-        shares = [processes.share_of_cores([by_leader[child.pid]], elapsed) for child in started]
-        assert all(0.02 < share < 0.6 for share in shares), shares
+        waited = [processes.waited_seconds([by_leader[child.pid]], elapsed) / elapsed for child in started]
+        assert all(0.4 < share < 0.98 for share in waited), waited
     finally:
         for child in started:
             child.kill()
@@ -193,8 +193,34 @@ def test_processes_that_end_while_they_are_listed_are_passed_over(monkeypatch: p
 
     monkeypatch.setattr(os, "listdir", with_a_dead_one)
     (mine,) = [process for process in processes.below([os.getsid(0)]) if process.pid == os.getpid()]
-    assert processes.share_of_cores([mine], 1.0) > 0
-    assert processes.share_of_cores([replace(mine, pid=1 << 30)], 1.0) == 1.0
+    assert 0 <= processes.waited_seconds([mine], 1.0) < 1
+    assert processes.waited_seconds([replace(mine, pid=1 << 30)], 1.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("tasks", "elapsed", "expected"),
+    [
+        # It computed for 1 s, waited for a core for 3 s, and then slept.
+        ([(1, 3)], 60, 3.0),
+        ([(1, 3)], 4, 3.0),
+        ([(4, 0)], 4, 0.0),
+        # Four threads on two idle cores wait for each other.
+        ([(2, 2)] * 4, 4, 0.0),
+        # The same on two cores, half of whose time others have.
+        ([(1, 3)] * 4, 4, 2.0),
+    ],
+)
+def test_only_the_time_in_which_a_process_is_ready_is_waited(
+    tasks: list[tuple[float, float]], elapsed: float, expected: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_PROC", tmp_path)
+    monkeypatch.setattr(environment, "cores", lambda: 2)
+    for number, (on_core, in_queue) in enumerate(tasks):
+        task = tmp_path / "7" / "task" / str(number)
+        task.mkdir(parents=True)
+        (task / "schedstat").write_text(f"{on_core * 10**9} {in_queue * 10**9} 5\n")
+    slept = processes.Process(pid=7, name="slept", leader=7, threads=len(tasks), resident_bytes=0)
+    assert processes.waited_seconds([slept], elapsed) == pytest.approx(expected)
 
 
 AUTOGROUP = Path("/proc/self/autogroup")

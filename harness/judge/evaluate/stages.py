@@ -95,6 +95,10 @@ def _traced(plan: Plan, state: State, answer: StageAnswer) -> Taken:
             return state.failing(answer.rank, failure), ()
     state = replace(state, trace=reply, program_keys=plan.program_keys())
     state = state.adding(trace=reply.trace, claims=reply.claims).warning(*reply.warnings)
+    if reply.exceeds_vmem and plan.chip.topology is not None:
+        # libtpu would refuse the program too, but only after seconds to minutes.
+        failure = Failure(stage="compile", kind="vmem-exceeded", message=reply.exceeds_vmem)
+        return state.failing(answer.rank, failure), ()
     needs: list[Need] = ["chip program"] if plan.chip.topology is not None else []
     if needs and plan.request.checked and leaves_out_checks(plan.artifact(platform)):
         needs.append("unchecked program")
@@ -129,11 +133,6 @@ def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[messages.CompileR
         hlo_texts=tuple(map(str, texts)),
         mosaic_directory=str(plan.work / "mosaic"),
     )
-    exceeds_vmem = _trace_of(state).exceeds_vmem
-    if exceeds_vmem:
-        # libtpu would refuse the program too, but only after seconds to minutes.
-        yield KnownAnswer(request, Failure(stage="compile", kind="vmem-exceeded", message=exceeds_vmem))
-        return
     programs = plan.request.programs
     # `restored` puts the files of the cached program where the compiler would write them.
     restored = (programs.restored(key, plan.work) for key in state.program_keys) if programs is not None else ()

@@ -116,6 +116,8 @@ class Evaluation:
     def _take(self, stage: Stage, answer: StageAnswer) -> tuple[Product, ...]:
         """Updates the state after an answer; reports a new trace and a new latency to the listener."""
         before, (self.state, products) = self.state, stage.take(self.plan, self.state, answer)
+        for _, failure in self.state.failures[len(before.failures) :]:
+            self._clock.fail(stage.name, failure.kind)
         if before.trace is None and self.state.trace is not None:
             self._listener.after_trace(self.state.trace.trace)
             if self.plan.request.checked:

@@ -288,26 +288,19 @@ class Attention(Operator, Recipes):
 
         `attention_rounding.variances` has the formulas.
         """
-        return self._rounding(inputs, rows, None)
-
-    @property
-    def smallest_block(self) -> int:
-        """The fewest keys that a kernel takes at a time."""
-        return attention_rounding.SMALLEST_BLOCK
+        return self._rounding(inputs, rows, is_exact=False)
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), head_dim]`: `rounding`, but exact for split groups and scaled queries.
 
         It costs head_dim / 2 times as much.
         """
-        return self._rounding(inputs, rows, self.smallest_block)
+        return self._rounding(inputs, rows, is_exact=True)
 
-    def _rounding(self, inputs: Sequence[Values], rows: Rows, smallest_block: int | None) -> Exact:
+    def _rounding(self, inputs: Sequence[Values], rows: Rows, *, is_exact: bool) -> Exact:
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float32):
-            variances = attention_rounding.variances(
-                piece, self.scale, self.soft_cap, self.dtype, smallest_block=smallest_block
-            )
+            variances = attention_rounding.variances(piece, self.scale, self.soft_cap, self.dtype, is_exact=is_exact)
             result[piece.places] = np.sqrt(variances)
         # The result is zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)

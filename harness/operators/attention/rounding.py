@@ -90,12 +90,10 @@ def softmax(piece: KeyBlock, scale: float, soft_cap: float | None) -> Softmax:
     return Softmax(weights=scores, largest=largest, slopes=slopes, capped=capped)
 
 
-def variances(
-    piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str, *, smallest_block: int | None = None
-) -> Exact:
+def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str, *, is_exact: bool = False) -> Exact:
     """`[rows, head_dim]`: the variance of the outputs, for `Attention.rounding` and `Attention.exact_rounding`.
 
-    `smallest_block`: the fewest keys that a kernel takes at a time, for `exact_rounding`; None: for `rounding`.
+    `is_exact`: for `exact_rounding`.
 
     First-order propagation; roundings are independent, except those of equal keys: equal keys have equal scores and
     equal roundings, and so count as one key. With g the groups of equal keys (mostly of one key), w_k the exact
@@ -154,7 +152,7 @@ def variances(
         moves *= np.square(slopes)
         moves += np.square(softmax_parts.capped) * np.float32((2 * eps32) ** 2)
     of_queries: Exact | float = 0.0
-    if smallest_block is not None:
+    if is_exact:
         of_queries = relative**2 * _moved_by_queries(piece, weights, slopes, output, scale)
         # An error that chance explains does not show that the first-order estimate fails.
         turned = _with_scaled_queries(piece, output, scale, soft_cap, dtype)
@@ -165,14 +163,14 @@ def variances(
     centre = piece.v.mean(axis=0)
     v, o = piece.v - centre, output - centre
     probability, moved_alike, squares = (np.zeros_like(output) for _ in range(3))
-    with_largest = None if smallest_block is None else _parts_with_largest(weights, smallest_block)
+    with_largest = _parts_with_largest(weights) if is_exact else None
     for group in groups:
         group_weights = weights[:, group]
         share, part = group_weights.sum(axis=1, keepdims=True), group_weights @ v[group]
         probability += (
             np.square(part + share * centre)
-            if smallest_block is None or with_largest is None
-            else _rounded_apart(group_weights, piece.v[group], group // smallest_block, with_largest)
+            if with_largest is None
+            else _rounded_apart(group_weights, piece.v[group], group // SMALLEST_BLOCK, with_largest)
         )
         squares += np.square(group_weights) @ np.square(piece.v[group])
         moved_alike += moves[:, group[:1]] * np.square(part - share * o)
@@ -256,10 +254,10 @@ def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
     return [order[ends[group] - counts[group] : ends[group]] for group in several]
 
 
-def _parts_with_largest(weights: NDArray[Any], block: int) -> list[NDArray[np.bool_]]:
-    """`[parts, rows]` for parts of 1, 2, 4, ... blocks of keys: True if the part has the row's largest weight."""
+def _parts_with_largest(weights: NDArray[Any]) -> list[NDArray[np.bool_]]:
+    """`[parts, rows]` for parts of 1, 2, 4, ... smallest blocks: True if the part has the row's largest weight."""
     largest = weights == weights.max(axis=1, keepdims=True)
-    levels = [np.logical_or.reduceat(largest, np.arange(0, weights.shape[1], block), axis=1).T]
+    levels = [np.logical_or.reduceat(largest, np.arange(0, weights.shape[1], SMALLEST_BLOCK), axis=1).T]
     while len(levels[-1]) > 2:
         levels.append(np.logical_or.reduceat(levels[-1], np.arange(0, len(levels[-1]), 2), axis=0))
     return levels

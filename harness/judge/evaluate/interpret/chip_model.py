@@ -58,7 +58,7 @@ Model = Callable[..., Any]
 def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
     """The same kernel. A model replaces every operation for which `chip` and XLA on a CPU give different results.
 
-    `and_rounded` makes XLA round every computed bfloat16 value and perform every conversion.
+    `_and_rounded` makes XLA round every computed bfloat16 value and perform every conversion.
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -70,18 +70,18 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
             continue
         if inner(equation):
             equation = with_inner(equation, lambda each: as_on_chip(each, chip))
-        changed += and_rounded(equation)
+        changed += _and_rounded(equation)
     return jaxpr.replace(eqns=changed)
 
 
 def with_roundings(jaxpr: Jaxpr) -> Jaxpr:
     """The same program; outside kernels, XLA rounds every computed bfloat16 value and performs every conversion."""
-    return rewritten(jaxpr, and_rounded, enters=holds_operations)
+    return rewritten(jaxpr, _and_rounded, enters=holds_operations)
 
 
 def _to_eight_bits(steps: list[Equation]) -> list[Equation]:
-    """A model's steps. Only conversions to 8-bit integers get `and_rounded`: the model itself rounds to bfloat16."""
-    return [each for step in steps for each in (and_rounded(step) if _is_to_eight_bits(step) else [step])]
+    """A model's steps. Only conversions to 8-bit integers get `_and_rounded`: the model itself rounds to bfloat16."""
+    return [each for step in steps for each in (_and_rounded(step) if _is_to_eight_bits(step) else [step])]
 
 
 def _is_to_eight_bits(equation: Equation) -> bool:
@@ -89,7 +89,7 @@ def _is_to_eight_bits(equation: Equation) -> bool:
     return is_conversion and getattr(equation.outvars[0].aval, "dtype", None) in _EIGHT_BITS
 
 
-def and_rounded(equation: Equation) -> list[Equation]:
+def _and_rounded(equation: Equation) -> list[Equation]:
     """The operation, followed by a rounding to eight significant bits if XLA might not round the result to its type.
 
     The added rounding changes no bfloat16, int8 or uint8 number, and XLA does not remove it. Without it, XLA computes

@@ -270,7 +270,7 @@ MEMORY = (
         "the unchanged value",
         "`assume_multiple`: the compiler trusts the hint. In an address that counts tiles (128 lanes, 8 rows of "
         "bfloat16), the remainder within a tile is shifted out (`sadd 64`, `sshra 7`)",
-        "the checked program rounds the value down to the multiple, so a false hint addresses other data",
+        "the checked program rounds the value towards 0 to the multiple, so a false hint addresses other data",
     ),
     guarded(
         "run_scoped empty_ref",

@@ -36,9 +36,9 @@ def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
     if blocks + carried <= limit:
         return ""
     whole = f" (all of a {chip.name})" if limit == chip.vmem_bytes else ""
-    message = f"expected {call.name} to fit into {limit / _MIB:.2f} MiB of VMEM{whole}"
-    parts = f"{blocks / _MIB:.2f} for its blocks, {carried / _MIB:.2f} for scratch that is kept from step to step"
-    got = f"got at least {(blocks + carried) / _MIB:.2f} ({parts})"
+    message = f"expected {call.name} to fit into {limit:,} bytes ({limit / _MIB:.2f} MiB) of VMEM{whole}"
+    parts = f"{blocks:,} for its blocks, {carried:,} for scratch that is kept from step to step"
+    got = f"got at least {blocks + carried:,} ({parts})"
     return f"{message}, {got}: the compiler was not run; use smaller blocks or less scratch"
 
 

@@ -292,7 +292,12 @@ SHOWN = {
         Case(with_counts(good(), matmul=6), ("6 matmuls", "instead of 2", "one dot over whole blocks")),
         Case(
             with_counts(with_window(good(), 1, block_shape=(192, 128)), matmul=4),
-            ("k's block, now 192 x 128", "128 x 128"),
+            ("4 matmuls", "instead of 2 (Mosaic): they are split", "k's block, now 192 x 128", "128 x 128"),
+        ),
+        # Two bodies explain the number.
+        Case(
+            with_counts(with_window(good(), 1, block_shape=(192, 128)), matmul=4, exp=4),
+            ("4 matmuls", "instead of 2 (Mosaic), and k's block is no multiple of the matrix unit", "128 x 128"),
         ),
     ],
     "recomputed exp": [
@@ -573,6 +578,12 @@ SILENT: dict[str, list[Evidence | Case]] = {
         # A product for each of four heads of a block, one softmax for all; pages that are copied by hand.
         with_counts(with_window(good(), 0, block_shape=(4, 512, 128)), matmul=8),
         by_hand(with_counts(good(), matmul=32)),
+        # 192 columns are all that the array has.
+        with_counts(
+            with_window(good(), 1, block_shape=(256, 192), array=Array(name="k", shape=(1024, 192), dtype="bfloat16")),
+            matmul=4,
+            exp=4,
+        ),
         # In an unrolled loop all counts are as large.
         saved(PIECES),
     ],

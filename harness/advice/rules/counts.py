@@ -17,8 +17,9 @@ from harness.units import count, decimal, kibibytes, percent, seconds
 _NOTABLE_SHARE = 0.05
 # Operations outside the kernel are reported if they take at least this share of the time. Most of it can be saved.
 _NOTABLE_OUTSIDE = 0.01
-# Computed exponentials per needed exponential; rescaling a running sum takes a few more.
-_NOTABLE_EXPONENTIALS = 1.25
+# Computed exponentials per needed exponential. Rescaling a running sum takes a quarter more, if each of 128 lanes has a
+# sum and a block has 512 columns.
+_NOTABLE_EXPONENTIALS = 1.5
 # Matmuls per expected matmul.
 _NOTABLE_MATMULS = 1.25
 # Padding is reported if it makes a buffer at least a quarter larger.
@@ -225,7 +226,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
     wide = seen.chip.mxu_size
     if not each or wide is None:
         return None
-    misaligned = [w for w in seen.inputs if any(size % wide and size > wide for size in w.block_shape[-2:])]
+    misaligned = [(window, sizes) for window in seen.inputs if (sizes := _aligned(window, wide))]
     # Without exponentials, the expected count is unknown, because nothing shows how often the body is unrolled.
     expected = _of_bodies(seen, "matmul", "exp", "reduction") if _expected(seen, "exp") else there // each * each
     # The body of the first tile has nothing to rescale, and shows fewer exponentials than the other bodies.
@@ -233,20 +234,31 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
     if not is_more and not (misaligned and there > each):
         return None
     suggestion = "write each product as one dot over whole blocks"
+    cause = f"instead of {expected} (Mosaic): they are split"
     if misaligned:
-        window = misaligned[0]
-        sizes = [max(wide, size // wide * wide) for size in window.block_shape[-2:]]
-        shape = " x ".join(map(str, window.block_shape[-2:]))
-        suggestion = (
-            f"make the sizes of {window.name}'s block, now {shape}, multiples of {wide}: {' x '.join(map(str, sizes))}"
-        )
+        window, sizes = misaligned[0]
+        shape, aligned = (" x ".join(map(str, size)) for size in (window.block_shape[-2:], sizes))
+        suggestion = f"make the sizes of {window.name}'s block, now {shape}, multiples of {wide}: {aligned}"
+        if not is_more:
+            cause = f"instead of {each} (Mosaic), and {window.name}'s block is no multiple of the matrix unit"
     return RuleCase(
-        observation=f"{there} matmuls in the kernel instead of {expected or each} (Mosaic): they are split",
+        observation=f"{there} matmuls in the kernel {cause}",
         suggestion=suggestion,
         # The gain is unknown, because no count shows how long fewer, larger products would take.
         gain=None,
         kind="constants" if misaligned else "body",
     )
+
+
+def _aligned(window: Window, wide: int) -> list[int]:
+    """The last two sizes of a smaller block, in multiples of `wide`; [] if its sizes are aligned or cannot be.
+
+    A size that is as large as the array's stays as it is.
+    """
+    sizes = list(zip(window.block_shape[-2:], window.array.shape[-2:], strict=True))
+    aligned = [size if size in (whole, size // wide * wide) else size // wide * wide for size, whole in sizes]
+    changed = [(size, whole) for size, (old, whole) in zip(aligned, sizes, strict=True) if size != old]
+    return aligned if changed and all(size and whole % size == 0 for size, whole in changed) else []
 
 
 @rule(

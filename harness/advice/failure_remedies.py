@@ -157,6 +157,14 @@ _HERE_AND_THERE = (
     "a few scattered elements are wrong: look for a property that only these elements have, such as a mask, a last "
     "block that the axis does not fill, equal values, or a wrong first value of a maximum or sum"
 )
+_EVERYWHERE_A_LITTLE = (
+    "no element is far off, but the errors are larger throughout than rounding explains: look for a value that is "
+    "rounded too early, or for an approximation (pl.reciprocal(approx=True) is taken to be as exact as bfloat16)"
+)
+_SCATTERED = (
+    "wrong elements are scattered over the whole output: look for a property of their inputs, such as a large or a "
+    "negative number, for which the kernel loses digits or overflows"
+)
 _IN_FLOAT32 = "keep in float32 the values that the message names, until they are used"
 _AGAIN = "`ratchet.sh judge` checks again without recording"
 _NOT_FOR_THAT_SHAPE = (
@@ -234,17 +242,23 @@ def _on_wrong_part(failure: Failure) -> str:
     if "forbidden rounding" in failure.message:
         return _IN_FLOAT32
     compared, ratios = _OF_COMPARED.search(failure.detail), _RATIOS.search(failure.message)
+    if compared is not None and int(compared[1]) == 0:
+        return _EVERYWHERE_A_LITTLE
     if ratios is not None and float(ratios[2]) > float(ratios[1]):
         return _EVERYWHERE
     if compared is None:
         return f"if {_EVERYWHERE}; if {_WITH_EDGES}"
     if 2 * int(compared[1]) > int(compared[2]):
         return _EVERYWHERE
-    return _HERE_AND_THERE if "more parts, up to" in failure.message and _is_small(failure) else _WITH_EDGES
+    size = _size_of_part(failure)
+    if "more parts, up to" in failure.message:
+        return _HERE_AND_THERE if size < _FEW_ELEMENTS else _WITH_EDGES
+    # If not all elements of the part were compared, the others are unknown.
+    return _SCATTERED if 4 * int(compared[1]) < size <= int(compared[2]) else _WITH_EDGES
 
 
-def _is_small(failure: Failure) -> bool:
-    """True if the first wrong part is at most a few elements."""
+def _size_of_part(failure: Failure) -> int:
+    """The number of elements of the first wrong part that the message names."""
     part = _PART.search(failure.message)
     ranges = [axis.partition("..") for axis in part[1].split(",")] if part is not None else []
-    return math.prod(int(last) - int(first) + 1 for first, _, last in ranges if last) < _FEW_ELEMENTS
+    return math.prod(int(last) - int(first) + 1 for first, _, last in ranges if last)

@@ -21,7 +21,7 @@ from harness.operators.problem import Exact, Problem, Values
 from harness.operators.state import new_state
 from harness.operators.timing import Timed, differing, timing_inputs
 from harness.operators.timing import complaints as of_contents
-from harness.operators.tolerance import RMS_FACTOR, Errors, errors
+from harness.operators.tolerance import Errors, errors, rms_factor
 from harness.records import Array, Statement
 from harness.tracebacks import place_in_prepare
 
@@ -396,13 +396,7 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
     """Complaints if honest outputs fail or wrong outputs pass."""
     rows = _all_rows(small)
     statement = small.statement()
-    hidden = {
-        (output.name, what)
-        for output in statement.outputs
-        for what in _WRONG
-        # Whole numbers may have few digits.
-        if what != _COARSE or not is_exact(small, output)
-    }
+    hidden = {(output.name, what) for output in statement.outputs for what in _ways_to_be_wrong(small, output)}
     for family in (*problem.families(False), *problem.families(True)):
         inputs = small.make_inputs(family, _SEEDS[0])
         output_errors = errors(small, inputs, _outputs(small, inputs), rows)
@@ -415,15 +409,18 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
             # Equal numbers have the same rounding, so each is counted once.
             _, different = np.unique(exact[:, columns], return_index=True)
             typical = float(np.sqrt(np.mean(np.square(off[:, columns].reshape(-1)[different]))))
-            if not is_exact(small, output) and typical > RMS_FACTOR:
+            if not is_exact(small, output) and typical > rms_factor(len(different)):
                 complaint = f"{family}: honest() errs {typical:.2f} deviations in {output.name}"
                 yield f"{complaint}: rounding() leaves something out"
             if not output_error.passed:
-                yield f"{family}: honest() must pass its own check, but its {output.name} does not"
-            for what, make in _WRONG.items():
-                if what == _COARSE and is_exact(small, output):
-                    continue
-                if not replace(output_error, got=make(output_error.got, output)).passed:
+                why = (
+                    " (it is compared exactly, so a rounded quotient cannot be an output)"
+                    if is_exact(small, output)
+                    else ""
+                )
+                yield f"{family}: honest() must pass its own check, but its {output.name} does not{why}"
+            for what in _ways_to_be_wrong(small, output):
+                if not replace(output_error, got=_WRONG[what](output_error.got, output)).passed:
                     hidden.discard((output.name, what))
                 elif what == "zeros" and family != NEAR_ROWS and _zeros_pass(small, family, output, rows):
                     yield (
@@ -432,6 +429,15 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
                     )
     for name, what in sorted(hidden):
         yield f"{name} that is {what} passes with every family of inputs: the inputs or the tolerance hide it"
+
+
+def _ways_to_be_wrong(small: Problem, output: Array) -> list[str]:
+    """The keys of `_WRONG` that make `output` wrong.
+
+    Whole numbers may have few digits, and a single number has no other place.
+    """
+    without = {_COARSE: is_exact(small, output), _MOVED: prod(output.shape) == 1}
+    return [what for what in _WRONG if not without.get(what)]
 
 
 def _zeros_pass(small: Problem, family: str, output: Array, rows: NDArray[np.int64]) -> bool:
@@ -464,10 +470,12 @@ def _coarse(got: Exact, output: Array) -> Exact:
 
 
 _COARSE = "rounded too coarsely"
-# Ways to make wrong outputs: nothing written, each row in the place of the next, and too few digits.
+_MOVED = "moved by one row"
+# Ways to make wrong outputs: nothing written, each row (of a single row: each number) in the place of the next, and too
+# few digits.
 _WRONG: dict[str, Callable[[Exact, Array], Exact]] = {
     "zeros": lambda got, output: np.zeros_like(got),
-    "moved by one row": lambda got, output: np.roll(got, 1, axis=0),
+    _MOVED: lambda got, output: np.roll(got, 1, axis=0 if len(got) > 1 else 1),
     _COARSE: _coarse,
 }
 

@@ -4,6 +4,7 @@ The factors here apply to every operator. The size of an honest rounding comes f
 (for attention: operators/attention/rounding.py).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +36,8 @@ WORST_FACTOR = 10.0
 # allows 1.25 times the honest variance in addition. An accumulator that is rounded to bfloat16 between four blocks adds
 # 2 times that variance (measured root mean square: 1.75, and 7 with 128 blocks).
 RMS_FACTOR = 1.5
+# Of a few elements, even honest errors do not average out: so many deviations of their root mean square are allowed.
+_BY_CHANCE = 4.0
 # A forbidden rounding is detected by projecting the kernel's error onto the error of this rounding. The projection, as
 # a share of the rounding's error, is 1 for a kernel that makes the rounding. For other kernels it is at most about
 # 1 / sqrt(size), where `size` is the sum of the squares of the rounding's errors in deviations. For N compared elements
@@ -135,7 +138,12 @@ class Errors:
     @cached_property
     def rms_ratio(self) -> float:
         """The root mean square error divided by its tolerance."""
-        return self.rms(self.averaged) / (RMS_FACTOR * self.unit)
+        return self.rms(self.averaged) / (self.rms_factor * self.unit)
+
+    @cached_property
+    def rms_factor(self) -> float:
+        """The limit on the root mean square error, in deviations (see `rms_factor`)."""
+        return rms_factor(int(np.count_nonzero(self.counted)))
 
     @cached_property
     def averaged(self) -> Exact:
@@ -178,6 +186,11 @@ class ExactErrors(Errors):
     def passed(self) -> bool:
         """True if no element differs."""
         return not self.differs.any()
+
+
+def rms_factor(elements: int) -> float:
+    """The largest root mean square error that honest rounding causes in so many elements, in deviations."""
+    return max(RMS_FACTOR, 1 + _BY_CHANCE / math.sqrt(2 * elements))
 
 
 def _in_deviations(error: Exact, deviation: Exact) -> Exact:
@@ -460,7 +473,7 @@ def _judge(
     else:
         criterion, unit = "root mean square", output_errors.rms(output_errors.deviation)
         error, honest_error = output_errors.rms(output_errors.averaged), output_errors.rms(output_errors.honest_scaled)
-        tolerance = RMS_FACTOR * output_errors.unit
+        tolerance = output_errors.rms_factor * output_errors.unit
     check = Check(
         family=family,
         mode=mode,

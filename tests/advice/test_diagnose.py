@@ -128,6 +128,7 @@ def test_a_mistake_in_the_program_is_told_from_what_jax_lacks(sentence: str, wor
         (np.s_[:, :], "nearly the whole output is wrong"),
         (np.s_[64:, :], "has edges"),
         (np.s_[::24, 5], "a few scattered elements"),
+        (np.s_[::7, ::11], "scattered over the whole output"),
         # The last block, in several parts because some of its rows are right.
         ([*range(65, 70), *range(71, 76), *range(77, 82), *range(83, 88), *range(89, 96)], "has edges"),
     ],
@@ -147,6 +148,17 @@ def test_a_wrong_result_is_told_what_its_wrong_part_suggests(wrong: Any, words: 
 def test_a_forbidden_rounding_is_told_to_be_left_out() -> None:
     message = "forbidden rounding: the statement keeps the gate in float32, but the error of y is that of rounding"
     assert "keep in float32" in next_step(Failure(stage="correctness", kind="wrong-result", message=message))
+
+
+def test_errors_that_are_larger_throughout_are_told_from_wrong_elements() -> None:
+    failure = Failure(
+        stage="correctness",
+        kind="wrong-result",
+        message="wrong result: worst element o[1, 249, 52] is 103.5, expected 102.673, 0.569 times the tolerance; root "
+        "mean square error 1.24 times its tolerance",
+        detail="0 of 65536 compared elements are outside their tolerance",
+    )
+    assert next_step(failure).startswith("no element is far off")
 
 
 def test_an_access_out_of_bounds_at_a_smaller_shape_alone_has_a_way_out() -> None:

@@ -268,6 +268,26 @@ def test_a_single_draw_of_zeros_does_not_count_against_the_template(tmp_path: Pa
     assert complaints(template.BiasGelu(rows=64, columns=4096)) == ()
 
 
+class Sums(Silu):
+    """The sums of the columns of X and B in one row, and the mean square in a single element."""
+
+    operation = "sums"
+
+    def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """X [rows, columns] and B [columns]; S [1, columns] and L [1, 1]."""
+        inputs, (y,) = super().arrays()
+        return inputs, (replace(y, name="s", shape=(1, self.columns)), replace(y, name="l", shape=(1, 1)))
+
+    def formula(self, in_bfloat16: Any, x: Any, b: Any) -> Any:
+        """The sum of squares keeps all elements positive."""
+        squares = x * x + b * b
+        return squares.sum(axis=0, keepdims=True), squares.mean(keepdims=True)
+
+
+def test_outputs_may_have_one_row_or_one_element() -> None:
+    assert complaints(Sums(rows=64, columns=128)) == ()
+
+
 class Normalised(Silu):
     """Y = (X - mean) / sqrt(variance + 1e-6) * B, by rows."""
 

@@ -255,7 +255,7 @@ def _aligned(window: Window, wide: int) -> list[int]:
 
     A size that is as large as the array's stays as it is.
     """
-    sizes = list(zip(window.block_shape[-2:], window.array.shape[-2:], strict=True))
+    sizes = list(zip(window.block_shape[:-3:-1], window.array.shape[:-3:-1], strict=False))[::-1]
     aligned = [size if size in (whole, size // wide * wide) else size // wide * wide for size, whole in sizes]
     changed = [(size, whole) for size, (old, whole) in zip(aligned, sizes, strict=True) if size != old]
     return aligned if changed and all(size and whole % size == 0 for size, whole in changed) else []

@@ -254,7 +254,7 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
         )
         raise Rejected("static", "flop-claim", message)
     if work.outside > _OUTSIDE_SHARE * useful.flops:
-        moved = " (elements of XLA's collectives included)" if statement.mesh else ""
+        moved = " (a comparison, or an element that XLA moves by a table or to another chip, counts as one)"
         message = (
             f"expected at most {_OUTSIDE_SHARE:.0%} of the useful {useful.flops:,} FLOPs outside Pallas calls, got "
             f"{work.outside:,}{moved}: only cheap elementwise work may stay outside; move the rest into the kernel"

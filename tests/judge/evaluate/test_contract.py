@@ -409,6 +409,20 @@ def test_a_kernel_may_import_what_jax_has_for_sparsecores(fresh: Tracer) -> None
     assert importing.trace.fingerprint == plain.trace.fingerprint
 
 
+def test_a_kernel_over_a_mesh_of_cores_is_named_as_what_it_is(fresh: Tracer) -> None:
+    over_cores = """    mesh = pltpu.create_tensorcore_mesh("core", num_cores=1)
+
+    @functools.partial(pl.kernel, out_type=jax.ShapeDtypeStruct(q.shape, q.dtype), mesh=mesh)
+    def copy(q_ref, o_ref):
+        pltpu.sync_copy(q_ref, o_ref)
+
+    return copy(q)
+"""
+    source = with_wrapper(over_cores) + "\nimport functools\nfrom jax.experimental.pallas import tpu as pltpu\n"
+    words = "got mpmd_map over a mesh of cores"
+    assert_failed(fresh.failure(source), "static", "refused-primitive", words)
+
+
 # --- the device that a candidate asks for -------------------------------------------------------
 
 ASKS = """import jax

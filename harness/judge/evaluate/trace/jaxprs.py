@@ -38,8 +38,11 @@ _REDUCING = (
     "reduce_window_sum reduce_window_max reduce_window_min sort"
 )
 REDUCTIONS = frozenset(_REDUCING.split())
-# Library functions that kernels do not have; outside of kernels they count as other elementwise operations do.
+# Operations that count as other elementwise operations do, but only outside of kernels: library functions that kernels
+# do not have, and comparisons and operations on bits, from which a sort can be made. On booleans they do not count.
 _LIBRARY = frozenset(("acos", "asin", "atan"))
+_BITS = "and or xor not shift_left shift_right_logical shift_right_arithmetic population_count clz"
+_COMPARING = frozenset(("eq ne lt le gt ge eq_to le_to lt_to " + _BITS).split())
 # Operations that count as one FLOP for each element of their operand at this position. Integers count too, because
 # (for positive numbers) floats have the same order as integers with the same bits. Scatters count for each element of
 # their updates.
@@ -47,6 +50,9 @@ _ORDERING_OR_SCATTERING = {
     **dict.fromkeys(("sort", "top_k"), 0),
     **dict.fromkeys(("scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"), 2),
 }
+# Operations that move elements to places that depend on data. Outside of kernels they count as one FLOP for each
+# element that they move: those of their operand at this position; None: those of their result.
+_PLACING = {"gather": None, "dynamic_slice": None, "scatter": 2, "dynamic_update_slice": 1}
 # Collectives move or add elements, and count as one FLOP for each element of the operand. So if the problem is a
 # collective, XLA's collective exceeds the limit on work outside kernels.
 _MOVING = "all_gather all_gather_invariant all_to_all pmax pmin ppermute psum psum_invariant reduce_scatter"
@@ -292,7 +298,8 @@ def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outs
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or a reduction.
 
     - Sorting, and scattering with an addition, product, minimum or maximum, also count 1 for each element, of any
-      dtype. Outside kernels, integers count as floats do, because the problem may have no floats.
+      dtype. Outside kernels, integers count as floats do, because the problem may have no floats; and comparisons,
+      operations on bits and moves to places that depend on data count 1 for each element.
     - A Pallas body counts once for each grid step (`steps` has the number of steps by the equation's id()). If a kernel
       skips blocks, the result is an upper bound.
     - A scan's body counts once for each iteration.
@@ -319,24 +326,30 @@ def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outs
                 within = replace(within, uncounted_loops=within.uncounted_loops + 1, outside_in_loops=within.outside)
             total += within
         else:
-            count = _own_flops(equation, counts_integers=where == "outside")
+            count = _own_flops(equation, is_outside=where == "outside")
             exponentials = count if name in _EXPONENTIALS else 0
             total += Flops(pallas=count, exponentials=exponentials) if where == "pallas" else Flops(outside=count)
     return total
 
 
-def _own_flops(equation: Equation, *, counts_integers: bool) -> int:
+def _own_flops(equation: Equation, *, is_outside: bool) -> int:
     name = equation.primitive.name
     if name in DOTS:
         return _dot_flops(equation)
     if name in _ORDERING_OR_SCATTERING:
         return math.prod(equation.invars[_ORDERING_OR_SCATTERING[name]].aval.shape)
+    if is_outside and name in _PLACING:
+        moved = equation.outvars[0] if _PLACING[name] is None else equation.invars[_PLACING[name]]
+        return math.prod(moved.aval.shape)
+    if is_outside and name in _COMPARING:
+        compared = equation.invars[0].aval
+        return 0 if compared.dtype == jnp.bool_ else math.prod(equation.outvars[0].aval.shape)
     has_result = bool(equation.outvars) and hasattr(equation.outvars[0].aval, "dtype")
     if not has_result or name not in ELEMENTWISE | _LIBRARY | REDUCTIONS | COLLECTIVES:
         return 0
     operand = equation.outvars[0].aval if name in ELEMENTWISE | _LIBRARY else equation.invars[0].aval
     elements: int = math.prod(operand.shape)
-    return elements if counts_integers or jnp.issubdtype(operand.dtype, jnp.floating) else 0
+    return elements if is_outside or jnp.issubdtype(operand.dtype, jnp.floating) else 0
 
 
 def _dot_flops(equation: Equation) -> int:

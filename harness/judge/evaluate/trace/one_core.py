@@ -61,7 +61,7 @@ def refuse_sharded(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
     """
     every = tuple(jaxprs.equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
-        # Kernels over cores are refused later, with another kind, because their axes are a chip's cores.
+        # `refuse_over_cores` refuses kernels over cores with another kind, because their axes are a chip's cores.
         return
     if chip.mesh:
         _refuse_unreached(jaxpr)
@@ -121,6 +121,17 @@ def refuse_sparsecore(jaxpr: jaxprs.Jaxpr) -> None:
         if equation.primitive.name in (*_OVER_CORES, "pallas_call") and any(map(_is_of_sparsecores, params)):
             message = f"expected a kernel for the TensorCore, got {equation.primitive.name} for SparseCores"
             raise jaxprs.refusal(equation, "sparsecore", f"{message}: {_NO_SPARSECORE}")
+
+
+def refuse_over_cores(jaxpr: jaxprs.Jaxpr) -> None:
+    """Raises Rejected `refused-primitive` if a kernel is written for a mesh of cores (`pl.kernel`, `pl.core_map`)."""
+    for equation in jaxprs.equations(jaxpr, into_pallas=False):
+        if equation.primitive.name in _OVER_CORES:
+            message = (
+                f"expected kernels in pl.pallas_call, got {equation.primitive.name} over a mesh of cores (pl.kernel)"
+            )
+            remedy = "call pl.pallas_call with the same body and a grid; its parallel axes use both cores of a chip"
+            raise jaxprs.refusal(equation, "refused-primitive", f"{message}: {remedy}")
 
 
 def refuse_counting(sources: Iterable[bytes]) -> None:

@@ -28,8 +28,6 @@ _ONE_DEVICE = (
     "over several devices: this contest judges one device; write the kernel for one device, or make a contest over a "
     "mesh"
 )
-# Kernels over a mesh of cores or devices.
-_OVER_A_MESH = ("core_map", "mpmd_map")
 
 
 def refuse_unclassified(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
@@ -42,8 +40,6 @@ def refuse_unclassified(jaxpr: jaxprs.Jaxpr, chip: Chip) -> None:
         _refuse_context(equation)
     for equation in jaxprs.equations(jaxpr, into_pallas=False):
         name = equation.primitive.name
-        if name in _OVER_A_MESH:
-            raise _refused(equation, f"{name}: only programs for one core or device are judged; use pl.pallas_call")
         if _promises(equation):
             promises = f"{name} with indices_are_sorted or unique_indices"
             reason = "XLA relies on these promises on a chip but not on a CPU; leave them out"

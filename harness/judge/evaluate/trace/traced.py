@@ -60,6 +60,7 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
     """Raises Rejected if the program breaks a rule for kernels on this chip."""
     one_core.refuse_sharded(closed.jaxpr, chip)
     one_core.refuse_sparsecore(closed.jaxpr)
+    one_core.refuse_over_cores(closed.jaxpr)
     one_core.refuse_dtypes(closed.jaxpr, chip)
     forbidden_operations.refuse_foreign_work(closed.jaxpr)
     if chip.platform == "tpu":

@@ -133,7 +133,7 @@ def _statement(problem: Problem, small: Problem) -> Iterator[str]:
         if not statement.inputs or not statement.outputs or not all(name.isidentifier() for name in names):
             yield f"expected inputs and outputs whose names are Python identifiers, got {', '.join(names)}"
         if len(set(names)) < len(names):
-            yield f"expected every input and output to have a name of its own, got {', '.join(names)}"
+            yield f"expected inputs and outputs with different names, got {', '.join(names)}"
         for array in (*statement.inputs, *statement.outputs):
             if not array.shape or min(array.shape) < 1:
                 yield f"expected {array.name} to have axes of length 1 or more, got {list(array.shape)}"
@@ -164,10 +164,10 @@ def _of_work(statement: Statement) -> Iterator[str]:
     every = [array for array in (*statement.inputs, *statement.outputs) if _dtype(array) is not None]
     whole = sum(_shard_elements(statement, array) * np.dtype(_dtype(array)).itemsize for array in every)
     if not 0 < work.minimum_hbm_bytes <= whole:
-        of_one_chip = " (one chip, its shards only)" if statement.mesh else ""
+        of_one_chip = " on each chip" if statement.mesh else ""
         yield (
-            f"expected minimum_hbm_bytes of at most {whole:,}{of_one_chip}, each input read and each output written "
-            f"once, got {work.minimum_hbm_bytes:,}"
+            f"expected minimum_hbm_bytes of at most {whole:,}{of_one_chip} (each input read and each output written "
+            f"once), got {work.minimum_hbm_bytes:,}"
         )
 
 
@@ -223,7 +223,7 @@ def _over_mesh(problem: Problem, small: Problem) -> Iterator[str]:
         if not sizes and statement.work.link_bytes:
             yield f"expected no link_bytes without a mesh, got {statement.work.link_bytes:,}"
         if sizes and (len(sizes) < len(statement.mesh) or min(sizes.values()) < 1 or prod(sizes.values()) < 2):
-            yield f"expected a mesh of 2 chips or more, whose axes have names of their own, got {_axes(instance)}"
+            yield f"expected a mesh of 2 chips or more, whose axes have different names, got {_axes(instance)}"
         elif sizes and statement.work.link_bytes < 1:
             yield "expected link_bytes of at least 1, the bytes that each chip receives from others, got none"
         if sizes and not any(axis for array in arrays for axis in array.split):
@@ -238,7 +238,10 @@ def _over_mesh(problem: Problem, small: Problem) -> Iterator[str]:
             elif len(set(named)) < len(named):
                 yield f"expected {array.name} to be split over each axis once, got {', '.join(named)}"
             elif array.split and len(array.split) != len(array.shape):
-                yield f"expected {array.name} to name an axis, or None, for each of {len(array.shape)} dimensions"
+                yield (
+                    f"expected {array.name} to name an axis, or None, for each of {len(array.shape)} dimensions, got "
+                    f"{array.split}"
+                )
             elif array.split and not _can_be_split(statement, array):
                 yield f"expected the chips, {_axes(instance)}, to divide {array.name}, {list(array.shape)}{of_whole}"
 
@@ -344,7 +347,8 @@ def _timing(problem: Problem, small: Problem) -> Iterator[str]:
     for instance in (problem, small):
         for array in instance.statement().inputs:
             if array.is_table and (array.low is None or array.high is None):
-                yield f"expected {array.name}, which holds integers, to state the least and the largest of them"
+                got = f"low={array.low}, high={array.high}"
+                yield f"expected {array.name}, which holds integers, to state its smallest and largest value, got {got}"
                 return
         try:
             timing_inputs(instance)
@@ -387,7 +391,7 @@ def _numbers(problem: Problem, small: Problem) -> Iterator[str]:
                 if not (small.rounding(inputs, rows)[:, columns] > 0).all():
                     yield f"{family}: expected rounding() to be positive everywhere, but for {output.name} it is not"
             elif not np.array_equal(whole[:, columns], rounded(whole[:, columns], output.dtype)):
-                yield f"{family}: expected the exact {output.name} of reference() to be numbers of {output.dtype}"
+                yield f"{family}: expected the exact {output.name} of reference() to be representable in {output.dtype}"
         if not np.allclose(whole[np.isin(rows, some)], part, rtol=1e-9, atol=1e-12):
             yield f"{family}: expected reference() of a row to be the same for every choice of rows"
 
@@ -409,9 +413,11 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
             # Equal numbers have the same rounding, so each is counted once.
             _, different = np.unique(exact[:, columns], return_index=True)
             typical = float(np.sqrt(np.mean(np.square(off[:, columns].reshape(-1)[different]))))
-            if not is_exact(small, output) and typical > rms_factor(len(different)):
-                complaint = f"{family}: honest() errs {typical:.2f} deviations in {output.name}"
-                yield f"{complaint}: rounding() leaves something out"
+            most = rms_factor(len(different))
+            if not is_exact(small, output) and typical > most:
+                limit = f"expected honest() to be off by at most {most:.2f} deviations of rounding()"
+                got = f"got {typical:.2f} in {output.name}"
+                yield f"{family}: {limit}, {got}: rounding() leaves something out"
             if not output_error.passed:
                 why = (
                     " (it is compared exactly, so a rounded quotient cannot be an output)"
@@ -428,7 +434,7 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
                         "computed"
                     )
     for name, what in sorted(hidden):
-        yield f"{name} that is {what} passes with every family of inputs: the inputs or the tolerance hide it"
+        yield f"a wrong {name} ({what}) passes with every family of inputs: the inputs or the tolerance hide it"
 
 
 def _ways_to_be_wrong(small: Problem, output: Array) -> list[str]:
@@ -499,7 +505,7 @@ def _probes(problem: Problem, small: Problem) -> Iterator[str]:
     for full in (False, True):
         probes = small.probes(full, _SEEDS[0])
         if not probes and not full:
-            yield "expected probes at a reduced shape: nothing else finds what a kernel leaves out"
+            yield "expected probes at a reduced shape, got none: only probes detect a part that a kernel leaves out"
         if probes != small.probes(full, _SEEDS[0]):
             yield f"expected equal probes(full={full}) for equal seeds"
         for probe in probes:
@@ -511,11 +517,11 @@ def _probe_complaints(small: Problem, probe: Any) -> Iterator[str]:
     inputs = small.make_inputs(probe.family, _SEEDS[0])
     after_change = changed(probe, inputs)
     if all(np.array_equal(a, b) for a, b in zip(inputs, after_change, strict=True)):
-        yield f"probe of {probe.name}: expected it to change something"
+        yield f"probe of {probe.name}: expected it to change an input, got the same inputs"
     before, after = _outputs(small, inputs), _outputs(small, after_change)
     for what, failure in (
         ("it fails for honest()", check_probe(outputs, probe, before, after, mode="full", seed=0)[1]),
-        ("nothing has to move", None if probe.moves else probe),
+        ("it requires no output to move", None if probe.moves else probe),
     ):
         if failure is not None:
             message = getattr(failure, "message", "")

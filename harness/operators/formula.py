@@ -266,7 +266,7 @@ class Formula(Operator, textures.Textured):
             raise ValueError(
                 f"{self.operation}: expected formula() to be finite for inputs up to {_SPIKE:g} and for larger drawn "
                 "inputs, got infinity or NaN; write it so that nothing overflows (exp only of numbers up to 0), or "
-                "bound the inputs with domain(). Rows of two inputs may be equal, so that their difference is 0"
+                "bound the inputs with domain(). Rows of two inputs may be equal, so do not divide by their difference"
             )
         return rows
 

@@ -53,7 +53,7 @@ def check_state(
                 stage="correctness",
                 kind="wrong-state",
                 message=f"wrong state in {where}: {changed.name}{list(first)} is {float(got[first]):.6g}, expected "
-                f"{float(expected[first]):.6g}, {'what was there before' if is_left else 'which this call writes'} "
+                f"{float(expected[first]):.6g}, the value {'before the call' if is_left else 'that this call writes'} "
                 f"(inputs: {family}, seed {seed})",
                 detail=(
                     f"{count} of {differs.size} elements differ; look at where each token is written, and whether "

@@ -41,7 +41,7 @@ class Suite:
         """Raises ValueError if the fields do not describe a suite."""
         names = [member.name for member in self.members]
         if len(names) < 2 or len(set(names)) < len(names):
-            raise ValueError(f"expected a suite of two members or more, each with a name of its own, got {names}")
+            raise ValueError(f"expected a suite of two or more members with different names, got {names}")
         for member in self.members:
             if not _NAME.fullmatch(member.name):
                 raise ValueError(f"expected a name such as prefill-2k (lower case, digits, '-'), got {member.name!r}")

@@ -394,7 +394,7 @@ def _roundings(problem: Problem, inputs: Sequence[Values], rows: Rows, output_er
             error=share * _rms(alone),
             limit=FORBIDDEN_SHARE * _rms(alone),
             words=f"the error of {{output}} is that of rounding {name} to {{dtype}}",
-            figures=f"share {share:.2f}, expected about 0",
+            figures=f"{share:.2f} of that error, expected about 0",
         )
 
 

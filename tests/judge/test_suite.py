@@ -200,8 +200,8 @@ def test_a_device_does_not_time_a_suite(contest: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ((Member(name="one", problem=SHORT),), "two members or more"),
-        ((Member(name="one", problem=SHORT), Member(name="one", problem=LONG)), "a name of its own"),
+        ((Member(name="one", problem=SHORT),), "two or more members"),
+        ((Member(name="one", problem=SHORT), Member(name="one", problem=LONG)), "members with different names"),
         ((Member(name="../one", problem=SHORT), Member(name="two", problem=LONG)), "expected a name"),
         ((Member(name="one", problem=SHORT, weight=0), Member(name="two", problem=LONG)), "weight above 0"),
         ((Member(name="one", problem=SHORT, function="a b"), Member(name="two", problem=LONG)), "name of a function"),
@@ -251,7 +251,7 @@ def test_members_may_be_problems_of_the_contest_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ("Member(name='one', problem=Softmax(rows=512, columns=256)),", "two members or more"),
+        ("Member(name='one', problem=Softmax(rows=512, columns=256)),", "two or more members"),
         ("Member(name='one', problem=3), Member(name='two', problem=4)", "a int without statement"),
     ],
 )

@@ -240,7 +240,7 @@ def test_a_prepare_that_is_no_judge_is_refused_by_name(
             "bad-problem",
             "expected sizes to hold numbers from 0 to 4096, got -",
         ),
-        ({"high=self.m": "high=None"}, "bad-problem", "expected sizes, which holds integers, to state the least and"),
+        ({"high=self.m": "high=None"}, "bad-problem", "expected sizes, which holds integers, to state its smal"),
     ],
 )
 def test_tables_that_cannot_be_are_refused_before_anything_is_compiled(
@@ -346,7 +346,7 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
     [
         ({"statement": stated(work=NOTHING)}, "expected useful work of more than 0 FLOPs"),
         ({"statement": stated(work=MUCH)}, "expected minimum_hbm_bytes of at most 524,288"),
-        ({"statement": split(("x", None), **CHIPS, work=UNSPLIT)}, "of at most 131,072 (one chip, its shards only)"),
+        ({"statement": split(("x", None), **CHIPS, work=UNSPLIT)}, "of at most 131,072 on each chip"),
         ({"statement": stated(outputs=())}, "expected inputs and outputs whose names are Python identifiers"),
         ({"statement": stated(work=INCOMING)}, "expected no link_bytes without a mesh, got 1"),
         ({"statement": stated(**CHIPS)}, "expected link_bytes of at least 1"),

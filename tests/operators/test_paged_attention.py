@@ -173,9 +173,9 @@ def test_every_slot_is_compared() -> None:
     forgotten[slot] = inputs[1][slot]
     for state, words in (
         (touched, f"kv_pages[{unused}, 3, 1, 5]"),
-        (touched, "what was there before"),
-        (forgotten, "which this call writes"),
-        (inputs[1], "which this call writes"),
+        (touched, "the value before the call"),
+        (forgotten, "the value that this call writes"),
+        (inputs[1], "the value that this call writes"),
     ):
         wrong = failure(state)
         assert wrong is not None

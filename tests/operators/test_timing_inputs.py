@@ -124,7 +124,7 @@ def test_a_table_has_to_state_its_range_and_to_keep_it() -> None:
         return lhs, rhs, np.roll(sizes, seed % 3) if family == "skewed" else sizes
 
     for broken, words in (
-        ({"statement": statement}, "expected group_sizes, which holds integers, to state the least and the largest"),
+        ({"statement": statement}, "expected group_sizes, which holds integers, to state its smallest and largest"),
         ({"make_inputs": make_inputs}, "aligned: expected group_sizes to hold numbers from 0 to 256, got -1"),
         ({"make_inputs": changing}, "skewed: expected group_sizes to have the contents that timing_inputs() states"),
     ):

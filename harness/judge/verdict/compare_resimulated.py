@@ -43,8 +43,8 @@ def summary(resimulated: tuple[Resimulation, ...]) -> str:
         return ""
     largest_ratio, worst = max(ratios, key=itemgetter(0))
     return (
-        f"faster under all {len(variants)} variations of the simulator, where a gain of any size suffices: the "
-        f"smallest, {percent(1 - largest_ratio)} less time, is under {worst.name}: {_times(worst)}"
+        f"faster under all {len(variants)} variations of the simulator (a gain of any size suffices); the smallest "
+        f"gain, {percent(1 - largest_ratio)} less time, is under {worst.name}: {_times(worst)}"
     )
 
 

@@ -39,7 +39,7 @@ def failure(evidence: Evidence) -> Failure | None:
     message = (
         f"the compiled program does less than the program that was checked: {' and '.join(lacking)}; the trace has "
         f"{trace.pallas_flops:,} FLOPs in Pallas calls, and the problem needs {work.matmul_flops:,} in matmuls and "
-        f"at least {work.minimum_hbm_bytes:,} bytes of HBM traffic; if no right kernel needs so much, correct the "
+        f"at least {work.minimum_hbm_bytes:,} bytes of HBM traffic; if a right kernel needs less, correct the "
         "problem's work()"
     )
     return Failure(stage="static", kind="program-differs", message=message)

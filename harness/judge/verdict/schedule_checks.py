@@ -2,28 +2,30 @@
 
 from harness.records import Evidence, Failure, Offence, OffenceKind
 
-# The rule that each kind of offence breaks. If one error causes several offences, the kind that explains it best comes
-# first: a transfer without a wait also causes a failed check, because the compiler checks that semaphores are zero at a
-# kernel's end.
-_EXPECTED: dict[OffenceKind, str] = {
+# The rule that each kind of offence breaks, and advice: its reason and a remedy. If one error causes several offences,
+# the kind that explains it best comes first: a transfer without a wait also causes a failed check, because the compiler
+# checks that semaphores are zero at a kernel's end.
+_RULES: dict[OffenceKind, tuple[str, str]] = {
     "transfer-pending": (
-        "a wait for every transfer before its kernel ends, because otherwise its data is read too early or written too "
-        "late; wait for each copy that is started"
+        "a wait for every transfer before its kernel ends",
+        "its data may be read too early or written too late; wait for each copy that is started",
     ),
     "transfer-part-waited": (
-        "each wait to cover whole transfers, because a semaphore counts how much has arrived, not which part; wait for "
-        "the whole copy, or start two copies with a semaphore each"
+        "each wait to cover whole transfers",
+        "a semaphore counts how much has arrived, not which part; wait for the whole copy, or start two copies with a "
+        "semaphore each",
     ),
     "semaphore-not-zero": (
-        "every semaphore to be zero when its kernel ends, because the next kernel expects it to be zero; pair each "
-        "signal and each copy with a wait"
+        "every semaphore to be zero when its kernel ends",
+        "the next kernel expects it to be zero; pair each signal and each copy with a wait",
     ),
     "chip-halts": (
-        "all checks of the compiler to pass, because the chip halts at a failed check; keep every transfer within its "
-        "arrays, at the contest's own shape too"
+        "all checks of the compiler to pass",
+        "the chip halts at a failed check; keep every transfer within its arrays, at the contest's own shape too",
     ),
     "memory-nobody-wrote": (
-        "the program to write every word of scalar memory before a decision depends on it; initialise it"
+        "the program to write every word of scalar memory before a decision depends on it",
+        "the word may hold anything; initialise it",
     ),
 }
 
@@ -35,9 +37,9 @@ def failure(evidence: Evidence) -> Failure | None:
     checks run other programs from the same trace. In the CPU's program, transfers take no time, and indices past the
     end are clamped. The interpreter often runs only a reduced shape.
     """
-    for kind, expected in _EXPECTED.items():
+    for kind, (expected, advice) in _RULES.items():
         if offences := _offences(evidence, kind):
-            message = f"expected {expected}; got {_words(offences)} (simulated)"
+            message = f"expected {expected}, got {_words(offences)} (simulated): {advice}"
             return Failure(stage="latency", kind=kind, message=message)
     return None
 

@@ -238,7 +238,7 @@ class Children:
     def _send(self, job: Job) -> None:
         job.started = time.monotonic()
         if job.child.ended:
-            self._fail(job.child, "crash", f"expected a running {job.child.name} process, but it had ended before")
+            self._fail(job.child, "crash", f"expected a running {job.child.name} process, but it had already ended")
             return
         arguments = msgspec.Raw(msgspec.json.encode(job.arguments))
         request = Request(nonce=job.nonce, task=job.task, stage=job.stage, arguments=arguments)
@@ -262,7 +262,7 @@ class Children:
         while len(child.received) >= HEADER.size:
             (size,) = HEADER.unpack(child.received[: HEADER.size])
             if not child.queue:
-                self._end_for(child, "crash", "to answer a request, got junk")
+                self._end_for(child, "crash", "to send nothing without a request, got data")
                 return
             if size > self._reply_bytes:
                 self._end_for(child, "crash", f"to answer with at most {self._reply_bytes:,} bytes, got {size:,}")
@@ -284,7 +284,7 @@ class Children:
                 value = replies.clean(value, (child.directory, _TOP))
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 named = "crash" if nonce == job.nonce.encode() else "forged-result"
-                self._end_for(child, named, f"to answer a request, got junk ({error})")
+                self._end_for(child, named, f"to answer a request, got other data ({error})")
                 return
             self._finish(job, value)
 

@@ -125,7 +125,7 @@ def test_a_file_where_python_imports_from_gets_another_name(tmp_path: Path, monk
 def test_a_helper_with_the_name_of_a_module_is_to_be_renamed_or_moved(tmp_path: Path) -> None:
     kernel(tmp_path)
     target = find_function.target("norms.py:norm", tmp_path)
-    message = "expected another name for sizes.py: sizes is an installed module, which other code imports"
+    message = "expected a name that no installed module has, got sizes.py: other code imports sizes; rename the file"
     refused = wrap_function._does_not_trace(
         target, [Failure(stage="contract", kind="helper-name", message=message)], {}
     )

@@ -283,8 +283,8 @@ def unchecked_warnings(closed: Any) -> tuple[str, ...]:
 def _enclosed_warnings(jaxpr: jaxprs.Jaxpr) -> Iterator[str]:
     if within := len(jaxprs.calls_within_loops(jaxpr)):
         yield (
-            f"{within} Pallas calls stand within loops or branches: their grid steps are counted for one call, and "
-            "their HBM traffic is counted by the simulator"
+            f"{within} Pallas calls are inside loops or branches: their grid steps are counted for one call; the "
+            "simulator counts their HBM traffic for all calls"
         )
 
 
@@ -369,9 +369,9 @@ def interpret(request: messages.InterpretRequest) -> Done:
     for another in ("first", request.seed) if had_choice and is_first and request.shape != "full" else ():
         if not _are_equal(request, outputs, _interpreted(request, another).outputs):
             message = (
-                f"{_where(request)}expected the same results for every order in which transfers end, got different "
-                "results for another order: does a wait count the bytes of one copy on a semaphore that two copies "
-                "signal?"
+                f"{_where(request)}expected the same results in whatever order transfers end, got different results in "
+                "another order: a wait may count the bytes of another copy on the same semaphore; give each copy its "
+                "own semaphore, or wait for all copies that share one"
             )
             raise Rejected("correctness", "transfer-order", message)
     arrays.save(Path(request.outputs), outputs)

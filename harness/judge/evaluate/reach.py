@@ -49,16 +49,16 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
     """
     if failure.kind != "timeout":
         return failure
-    unknown = "it is unknown whether the kernel races or reads unwritten memory at the contest's own shape"
+    unknown = "so it is unknown whether the kernel races or reads unwritten memory at the contest's own shape"
     if not difference:
-        return replace(failure, message=f"{failure.message} In TPU interpret mode: {unknown}; use larger blocks")
+        return replace(failure, message=f"{failure.message}; {unknown}; use larger blocks")
     return replace(
         failure,
         kind="differs-at-full-shape",
         message=(
-            "expected the kernel at the full shape to differ from the kernel at reduced shapes only in sizes, got "
-            f"another difference ({difference}), and the full shape could not be interpreted in time: {unknown}; write "
-            "one body for all lengths, or use larger blocks"
+            "expected the programs for the full and the reduced shape to differ only in sizes, got another difference "
+            f"({difference}); the full shape could not be interpreted in time, {unknown}; write one body for all "
+            "lengths, or use larger blocks"
         ),
     )
 

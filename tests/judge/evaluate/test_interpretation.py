@@ -513,7 +513,7 @@ def test_an_index_in_front_of_a_buffer_is_out_of_bounds() -> None:
 
     x = np.ones((8, COLUMNS), np.float32)
     run = interpreted(program, x)
-    with rejected("out-of-bounds", "begins in front of the buffer"):
+    with rejected("out-of-bounds", "which begins at a negative index"):
         WatchedRun(fill=None, order="last", order_seed=None, reshapes=(), where="").outputs(lambda: run(x))
 
 

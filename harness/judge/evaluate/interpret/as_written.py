@@ -37,7 +37,7 @@ def require_arithmetic_as_written() -> None:
         raise Rejected(
             "correctness",
             "unsound-cpu",
-            f"expected XLA on this CPU to compute what a program states, got {', '.join(rewritten)} in another way "
+            f"expected XLA on this CPU to compute arithmetic as written, got {', '.join(rewritten)} rewritten "
             f"(jax {jax.__version__}): nothing can be checked here; use the JAX of requirements.lock",
         )
 

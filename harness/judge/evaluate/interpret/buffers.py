@@ -213,8 +213,8 @@ def _refuse_in_front(run: Buffers, name: str, key: Any, where: Any) -> None:
         first = index.start if isinstance(index, slice) else index
         if first is not None and first < 0:
             access = "read" if name == "get_buffer_content" else "write"
-            space, number, device, core = key
             run.in_front = IndexError(
-                f"Out-of-bounds {access} of ({device} {core} {space} {number}): [{where}] begins in front of the buffer"
+                f"expected the {access} to stay within its array in {places.memory(key[0])}, got {list(where)}, which "
+                "begins at a negative index"
             )
             raise run.in_front

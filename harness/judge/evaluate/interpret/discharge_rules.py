@@ -87,7 +87,8 @@ def _part(x: Any, transforms: Sequence[Any], read: Any) -> _CopiedPart:
     sliced = discharge._maybe_convert_to_dynamic_slice(last) if isinstance(last, indexing.NDIndexer) else None
     if _is_sized(before) or sliced is None:
         raise NotImplementedError(
-            "a copy whose size is known only at run time, from or to a reference that is indexed again after that index"
+            "a copy whose size is known only at run time, if its reference is indexed again after the index with that "
+            "size"
         )
     starts, sizes, squeezed = sliced
     return _CopiedPart(read(x, before), tuple(starts), tuple(sizes), tuple(squeezed))

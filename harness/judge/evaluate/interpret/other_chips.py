@@ -106,8 +106,8 @@ def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
     """Raises RuntimeError if the sender's clock has no event of the target. Clocks begin at zero in each kernel."""
     if sender != target and not getattr(memory, "all_have_begun", False) and not components(clock)[target]:
         raise RuntimeError(
-            f"{NOT_BEGUN}: chip {sender} sends to chip {target} without knowing that chip {target} has begun; let the "
-            "two chips signal each other's barrier semaphore first"
+            f"{NOT_BEGUN}: chip {sender} sends to chip {target} without knowing that chip {target} has begun this "
+            "kernel; let the two chips signal each other's barrier semaphore first"
         )
 
 

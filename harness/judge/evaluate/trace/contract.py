@@ -95,7 +95,9 @@ def _refuse_names(names: Mapping[str, str]) -> None:
         is_loaded = name in sys.modules and getattr(sys.modules[name], "__file__", None) != file
         is_of_python = name in sys.builtin_module_names or name in sys.stdlib_module_names
         if is_of_python or is_loaded or PathFinder.find_spec(name, _PATHS) is not None:
-            message = f"expected another name for {file}: {name} is an installed module, which other code imports"
+            message = (
+                f"expected a name that no installed module has, got {file}: other code imports {name}; rename the file"
+            )
             raise Rejected("contract", "helper-name", message)
 
 
@@ -176,7 +178,9 @@ def claims(module: types.ModuleType, statement: Statement, function: str) -> Cla
 def _words(module: types.ModuleType, name: str, default: str) -> str:
     value = getattr(module, name, default)
     if not isinstance(value, str) or not value.strip():
-        raise Rejected("contract", "bad-claim", f"expected {name} of {FILE} to be a text, got {value!r}; correct it")
+        raise Rejected(
+            "contract", "bad-claim", f"expected {name} of {FILE} to be a non-empty string, got {value!r}; correct it"
+        )
     return value
 
 

@@ -31,7 +31,7 @@ def refuse_foreign_work(jaxpr: jaxprs.Jaxpr) -> None:
     for equation in jaxprs.equations(jaxpr):
         name = equation.primitive.name
         if "callback" in name or name in _HOST:
-            message = f"expected no call of the host or of foreign code, got {name}; remove it"
+            message = f"expected no call to the host or to foreign code, got {name}; remove it"
             raise jaxprs.refusal(equation, "host-callback", message)
         if name in _PLATFORM:
             message = f"expected the same operations on the CPU and the chip, got {name}; remove the choice of platform"

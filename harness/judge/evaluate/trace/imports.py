@@ -91,7 +91,7 @@ def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
             raise _Refused(f"{line} names {node.id}")
         for name in _attributes(node):
             if name in _REFUSED_ATTRIBUTES:
-                raise _Refused(f"{line} names {name}{' in a text' if isinstance(node, ast.Constant) else ''}")
+                raise _Refused(f"{line} names {name}{' in a string' if isinstance(node, ast.Constant) else ''}")
         unusual = _unusual(node)
         if unusual:
             sentences.setdefault(unusual, f"{line} {unusual}, {_UNUSUAL}")

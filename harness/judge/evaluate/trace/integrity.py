@@ -150,7 +150,7 @@ def require_untouched(before: Snapshot) -> None:
     for place, value in before.callables.items():
         there = now.get(place, ())
         if len(there) != len(value) or any(new is not old for new, old in zip(there, value, strict=True)):
-            message = f"expected kernel.py to change no other module, got another {'.'.join(place)}; do not replace it"
+            message = f"expected kernel.py to change no other module, got a change of {'.'.join(place)}; remove it"
             raise Rejected("static", "judge-patched", message)
     if (changed_rule := _changed_rule(before)) is not None:
         message = f"expected kernel.py to change no primitive of JAX, got a change of {changed_rule}; remove it"

@@ -199,7 +199,7 @@ def difference(module_text: str, expected: str) -> str | None:
             return f"{kernel.place(at)}in kernel {number}: {_pair(kernel.lines, others.lines, at)}"
     at = _first(shown.around.lines, wanted.around.lines)
     if at is None:
-        return "the options with which its kernels are called"
+        return "its kernels are called with other options"
     return f"{shown.around.place(at)}{_pair(shown.around.lines, wanted.around.lines, at)}"
 
 

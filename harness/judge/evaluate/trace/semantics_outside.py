@@ -16,9 +16,9 @@ OUTSIDE = (
         "population_count select_n sign square sub xor clamp",
         "IEEE; integers wrap",
         "the same",
-        "a chip rounds a chain of bfloat16 operations at its end only; the kernel must be right so and, on one chip, "
-        "with every result rounded. A constant added to a sum with another constant is refused, because XLA adds the "
-        "constants first",
+        "a chip rounds a chain of bfloat16 operations at its end only; the kernel must be right with this rounding "
+        "and, on one chip, also with every result rounded. A constant added to a sum with another constant is refused, "
+        "because XLA adds the constants first",
     ),
     same(
         "acos asin atan cbrt cos floor ceil integer_pow nextafter round rsqrt sin tan atan2",

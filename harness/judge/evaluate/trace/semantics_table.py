@@ -87,7 +87,7 @@ FUNCTIONS = (
     modelled(
         "exp2", "exp(x ln 2); in bfloat16, ln 2 and the product are rounded: 11 % off at 2^-28",
         "`vpow2.f32`; of bfloat16 on v6e and v7x `vpow.bf16`",
-        "float32: by the fraction and the whole part. bfloat16: computed in float32 and rounded once",
+        "float32: computed from the fraction and the whole part of x. bfloat16: computed in float32 and rounded once",
     ),
     modelled(
         "pow", "library function",

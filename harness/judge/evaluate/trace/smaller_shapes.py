@@ -78,9 +78,9 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
         "",
         False,
         (
-            f"interpreted at a reduced shape only, because the full grid has {steps:,} steps, more than "
-            f"{_INTERPRETED_STEPS:,}. The kernel copies nothing by hand, one core runs all steps, and each output "
-            "block is visited once; values are checked at the full shape",
+            f"interpreted at a reduced shape only, because the full grid has {steps:,} steps (at most "
+            f"{_INTERPRETED_STEPS:,} are interpreted) and cannot race: the kernel copies nothing by hand, one core "
+            "runs all steps, and each output block is visited once. Values are checked at the full shape",
         ),
     )
 

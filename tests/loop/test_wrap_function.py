@@ -238,11 +238,11 @@ NARROW = "(w_ref[...].astype(jnp.int8) * w_ref[...].astype(jnp.int8)).astype(jnp
 
 
 @pytest.mark.parametrize(
-    ("rows", "scale", "sizes", "kind"),
-    [("4096", "1.0", "8192 4096", "vmem-exceeded"), ("128", NARROW, "256 1024", "unsupported")],
+    ("rows", "scale", "sizes", "stage", "kind"),
+    [("4096", "1.0", "8192 4096", "trace", "vmem-exceeded"), ("128", NARROW, "256 1024", "compile", "unsupported")],
 )
 def test_what_the_compiler_refuses_is_not_checked_and_the_contest_is_made(
-    tmp_path: Path, rows: str, scale: str, sizes: str, kind: str
+    tmp_path: Path, rows: str, scale: str, sizes: str, stage: str, kind: str
 ) -> None:
     stages = Stages()
     shape = tuple(zip(("ROWS", "COLUMNS"), sizes.split(), strict=True))
@@ -251,8 +251,8 @@ def test_what_the_compiler_refuses_is_not_checked_and_the_contest_is_made(
     assert f"which fails: {kind}: " in words
     assert "what to do: " in words
     assert "next: mend the kernel, then " in words
-    assert stages.ended.count(("compile", kind)) == 1
-    assert {stage for stage, _ in stages.ended} == {"trace", "compile"}
+    assert stages.ended.count((stage, kind)) == 1
+    assert {stage for stage, _ in stages.ended} <= {"trace", "compile"}
     assert not Repo(tmp_path / "mine").is_dirty(untracked_files=True)
 
 

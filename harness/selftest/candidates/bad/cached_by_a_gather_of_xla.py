@@ -43,10 +43,7 @@ def kernel_fn(new, slices, cache, count):
         write,
         out_shape=jax.ShapeDtypeStruct(cache.shape, cache.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=2,
-            in_specs=[in_place] * 2,
-            out_specs=in_place,
-            scratch_shapes=[pltpu.SemaphoreType.DMA],
+            num_scalar_prefetch=2, in_specs=[in_place] * 2, out_specs=in_place, scratch_shapes=[pltpu.SemaphoreType.DMA]
         ),
         # The tables count.
         input_output_aliases={3: 0},

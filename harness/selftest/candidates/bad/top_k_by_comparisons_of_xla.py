@@ -28,7 +28,7 @@ def best(v, i):
 
 
 def kernel_fn(x):
-    rows, columns = x.shape
+    rows = x.shape[0]
     if rows % BR:
         raise ValueError(f"expected BR to divide the {rows} rows, got BR={BR}")
     column = jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)

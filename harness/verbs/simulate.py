@@ -168,8 +168,8 @@ class Simulate(Verb):
             in_profile = simulate(fetched_before=True, with_lines=False).seconds if prefetched_words(dump.top) else None
         in_profile = None if in_profile == simulation.seconds else in_profile
         explained = map(dump_directory.explain_no_end, simulation.unknown)
-        by = operations(dump.module)
-        simulation = replace(simulation, unknown=tuple(_with_offer(reason, by) for reason in explained))
+        by, is_refused = operations(dump.module), arguments.on_tensorcore
+        simulation = replace(simulation, unknown=tuple(_with_offer(reason, by, is_refused) for reason in explained))
         return Outcome(
             document=_document(simulation, in_profile),
             text=lambda: _blocks(simulation, in_profile, has_operands=bool(arguments.operand)),
@@ -177,14 +177,19 @@ class Simulate(Verb):
         )
 
 
-def _with_offer(reason: str, handed: Sequence[str]) -> str:
-    """`reason`; if the SparseCore is the reason, also its operations, and how to compile without the SparseCore."""
+def _with_offer(reason: str, handed: Sequence[str], is_refused: bool) -> str:
+    """`reason`; if the SparseCore is the reason, also its operations, and how to compile without the SparseCore.
+
+    `is_refused`: the program was compiled so, but the compiler uses the SparseCore all the same.
+    """
     from harness.judge.simulate.channel import SPARSE_CORE
     from harness.judge.simulate.sparse_core import ON_TENSORCORE
 
     if SPARSE_CORE not in reason:
         return reason
     which = f" (its part: {', '.join(handed)})" if handed else ""
+    if is_refused:
+        return f"{reason}{which}; this compiler ignores --on-tensorcore here: write this part in another way"
     return (
         f"{reason}{which}; to compile a program without the SparseCore, use simulate MODULE.py:FUNCTION "
         f"--on-tensorcore; if you compile it yourself, set LIBTPU_INIT_ARGS='{' '.join(ON_TENSORCORE)}'"

@@ -9,6 +9,8 @@ from command_line import Shell
 from schedule_examples import NEWEST, unpack
 
 from harness.hardware import chip
+from harness.judge.simulate.channel import SPARSE_CORE
+from harness.verbs import simulate
 
 pytestmark = pytest.mark.long
 
@@ -243,3 +245,8 @@ def test_an_error_of_the_compiler_is_its_own_words_without_a_traceback(
     assert first.endswith(f"[{kind}]")
     assert words in first
     assert not any(word in complaint for word in ("Traceback", 'File "', "type.googleapis.com"))
+
+
+def test_who_has_refused_the_sparsecore_already_is_not_told_to_refuse_it() -> None:
+    assert "use simulate" in simulate._with_offer(SPARSE_CORE, ["gather"], False)
+    assert "ignores --on-tensorcore" in simulate._with_offer(SPARSE_CORE, ["gather"], True)

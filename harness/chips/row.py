@@ -273,10 +273,10 @@ class ChipRow:
         if self.units is None:
             return
         lacking = (
-            ("chip", isinstance(self.chip, Chip), "figures alone do not suffice to compile a kernel"),
-            ("mxu_size", self.chip.mxu_size is not None, "it gives the number of rows that a matrix unit takes in"),
-            ("relative_uncertainty", self.relative_uncertainty is not None, "every simulated time has a plus/minus"),
+            ("chip", isinstance(self.chip, Chip), "figures alone compile no kernel"),
+            ("mxu_size", self.chip.mxu_size is not None, "how many rows a matrix unit takes in follows from it"),
+            ("relative_uncertainty", self.relative_uncertainty is not None, "no time is given without its plus/minus"),
         )
         for name, is_there, why in lacking:
             if not is_there:
-                raise ValueError(f"expected {name} in the row of {self.chip.name}, because the row has units: {why}")
+                raise ValueError(f"expected {name} in the row of {self.chip.name}, which has units: {why}")

@@ -297,7 +297,7 @@ def read_module(directory: Path) -> ModuleDump:
             try:
                 tables[_whole_name(match, ops)] = parse_utilisation(_text(path))
             except ValueError as error:
-                remarks.append(f"{path.name} cannot be read: {error}")
+                remarks.append(f"{path.name} is not read: {error}")
     if _SEVERAL_DEVICES.search(hlo.partition("\n")[0]):
         for path in files:
             match = _ALLOCATIONS_FILE.fullmatch(path.name)

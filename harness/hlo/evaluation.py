@@ -236,7 +236,7 @@ class _Writer:
             if instruction.opcode not in _EXACT.split():
                 raise NotEvaluated(f"{instruction.name} computes {instruction.opcode} with floating-point numbers")
             if any(0 < abs(number) < _SMALLEST for number in _numbers(instruction)):
-                raise NotEvaluated(f"{instruction.name} has numbers below 2^-24, whose products may become 0")
+                raise NotEvaluated(f"{instruction.name} is a very small number")
         if instruction.opcode in _SUMS:
             self._check_reduction(instruction, operands, is_float="f32" in dtypes)
 

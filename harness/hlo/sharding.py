@@ -264,13 +264,13 @@ def _list(tokens: Tokens) -> tuple[int, ...]:
         if goes_on:
             step = listed[-1] - listed[-2]
             if number <= listed[-1] or (number - listed[-1]) % step:
-                raise Misunderstood(f"expected a number in steps of {step} from {listed[-1]} after `...`, got {number}")
+                raise Misunderstood(f"after `...` expected a number in steps of {step} from {listed[-1]}, got {number}")
             _count(tokens, (number - listed[-1]) // step)
             listed += range(listed[-1] + step, number, step)
             goes_on = False
         listed.append(number)
     if goes_on:
-        raise tokens.misunderstood("the last number after `...`")
+        raise tokens.misunderstood("the last number behind `...`")
     return tuple(listed)
 
 

@@ -123,8 +123,7 @@ def _limits(group: Path) -> Iterator[float]:
 def warnings_about(caller: Mapping[str, str]) -> tuple[str, ...]:
     """One sentence for each setting of the caller that could change the result; children do not get these settings."""
     return tuple(
-        f"{name}={caller[name]} of your environment was not used: an attempt runs without your XLA_*, LIBTPU_* "
-        "and JAX_* variables"
+        f"{name}={caller[name]} of your environment was not used: an attempt runs without such variables of yours"
         for name in sorted(caller)
         if name.startswith(("XLA_", "LIBTPU_", "JAX_"))
     )

@@ -33,7 +33,7 @@ def test_only_a_whole_chip_is_judged_and_only_one_with_units_is_simulated() -> N
 
 def test_a_row_says_what_it_lacks() -> None:
     row = chips.row(DEFAULT_CHIP)
-    with pytest.raises(ValueError, match="expected relative_uncertainty in the row of v5e, because the row has units"):
+    with pytest.raises(ValueError, match="expected relative_uncertainty in the row of v5e, which has units: no time"):
         replace(row, relative_uncertainty=None)
     with pytest.raises(ValueError, match="expected mxu_size in the row of v5e"):
         replace(row, chip=replace(row.chip, mxu_size=None))

@@ -31,7 +31,7 @@ _ROUNDED_PEAK = 1.002
 _NO_END = "no known end"
 # The most runs that try other outcomes of decisions that depend on vectors; and the reason stated if more are needed.
 _MOST_WAYS = 24
-_TOO_MANY_WAYS = f"too many branches depend on {FROM_VECTOR}: {_MOST_WAYS} runs cannot try both outcomes of each"
+_TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than {_MOST_WAYS} runs can try both ways"
 # The time limit, in seconds on this computer, for the runs of both outcomes of a branch. Either run may have no end.
 _BOUND_SECONDS = 5.0
 

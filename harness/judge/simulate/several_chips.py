@@ -501,4 +501,4 @@ def deadlock(several: Sequence[ChipPort]) -> str:
         f"chips {', '.join(map(str, numbers))} wait {text}" if len(numbers) > 1 else f"chip {numbers[0]} waits {text}"
         for text, numbers in waits.items()
     ]
-    return f"the chips wait for each other forever: {'; '.join(listed)}"
+    return f"the chips wait for each other for ever: {'; '.join(listed)}"

@@ -73,7 +73,7 @@ def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
     targets = [call.target for call in hlo.custom_calls(proto)]
     hosts = [target for target in targets if "callback" in target.lower() or "host" in target.lower()]
     if hosts:
-        message = f"expected no call to the host in the compiled module, got {', '.join(hosts)}"
+        message = f"expected no call of the host in the compiled module, got {', '.join(hosts)}"
         raise Rejected("compile", "host-callback", message)
     kernels = hlo.kernel_bodies(proto)
     if not kernels:

@@ -280,7 +280,7 @@ def on_hypothesis(hypothesis: str) -> str:
         return ""
     return (
         "the hypothesis names no observation: name a figure of the last report and how it should change, as in "
-        '"BW 37%, memory-bound: BQ 128 -> 512 cuts K/V re-reads 4x"; then a loss tells as much as a gain'
+        '"BW 37%, memory-bound: blocks 4x as long, so a quarter of the re-reads"; then a loss tells as much as a gain'
     )
 
 

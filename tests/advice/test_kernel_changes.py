@@ -1,6 +1,7 @@
 """The kind of each edit of a real kernel, and the edits that are several changes at once."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,8 @@ def test_a_hypothesis_with_and_without_an_observation(hypothesis: str) -> None:
     assert names_observation(hypothesis) == (hypothesis in NAMING)
     assert ("names no observation" in on_hypothesis(hypothesis)) == bool(on_hypothesis(hypothesis))
     assert bool(on_hypothesis(hypothesis)) == (hypothesis in VAGUE)
+    # The example suits every operation: it names no array and no constant of attention.
+    assert re.search(r"K/V|quer|\bB(Q|KV)\b", on_hypothesis(hypothesis)) is None
 
 
 def test_a_copy_of_a_package_file_changes_only_where_it_differs_from_the_file() -> None:

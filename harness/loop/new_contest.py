@@ -16,7 +16,7 @@ from harness.judge.evaluate.request import Progress
 from harness.ledger import git
 from harness.ledger.git import write
 from harness.loop import find_function, scaffold, trace_text, wrap_function
-from harness.records import KERNEL, Statement, SuiteMember
+from harness.records import KERNEL, Statement
 
 
 def new(
@@ -155,28 +155,26 @@ def _ignored_folders(repository: Repo, directory: Path) -> tuple[str, ...]:
 
 
 def _signature(statement: Statement, kernel: bytes) -> str:
-    """A sentence on the function in `kernel`; for a suite, a line for each of its functions."""
+    """A sentence on the function in `kernel`; for a suite, a line for each function with each set of arrays."""
     if statement.members is None:
         flops = f"{statement.work.flops:,}"
         return f"{_call(statement, KERNEL, kernel)}; compute_flops(), if there is one, must return {flops}"
-    called: dict[str, list[SuiteMember]] = {}
+    names_by_call: dict[str, list[str]] = {}
     for member in statement.members:
-        called.setdefault(member.function, []).append(member)
-    return "\n".join(
-        f"{_call(members[0].statement, function, kernel)} at {', '.join(member.name for member in members)}"
-        for function, members in called.items()
-    )
+        names_by_call.setdefault(_call(member.statement, member.function, kernel), []).append(member.name)
+    return "\n".join(f"{call} at {', '.join(names)}" for call, names in names_by_call.items())
 
 
 def _call(statement: Statement, function: str, kernel: bytes) -> str:
-    """The call with its arguments in the kernel's order; in the problem's order if the names differ."""
+    """The call with the arrays in the kernel's order; in the problem's order if the names differ."""
+    arrays = {array.name: f"{array.name} {list(array.shape)} {array.dtype}" for array in statement.inputs}
     outputs = ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in statement.results)
-    names = [array.name for array in statement.inputs]
+    names = list(arrays)
     for node in ast.parse(kernel).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             arguments = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
             names = arguments if sorted(arguments) == sorted(names) else names
-    return f"{function}({', '.join(names)}) -> {outputs}"
+    return f"{function}({', '.join(arrays[name] for name in names)}) -> {outputs}"
 
 
 def _commit(repository: Repo, paths: tuple[Path, ...], message: str) -> str:

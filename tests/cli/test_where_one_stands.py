@@ -162,8 +162,9 @@ def test_a_python_file_in_place_of_dumps_is_answered_with_its_functions(
 def test_new_prints_the_order_in_which_the_kernel_takes_its_arguments() -> None:
     statement = evidence().problem
     signature = new_contest._signature(statement, b"def kernel_fn(v, q, k):\n    return q\n")
-    assert signature.startswith("kernel_fn(v, q, k) -> ")
+    array = f"{list(statement.inputs[0].shape)} {statement.inputs[0].dtype}"
+    assert signature.startswith(f"kernel_fn(v {array}, q {array}, k {array}) -> ")
     assert "; compute_flops(), if there is one, must return " in signature
     assert new_contest._signature(statement, b"def kernel_fn(a, b, c):\n    return a\n").startswith(
-        "kernel_fn(q, k, v)"
+        f"kernel_fn(q {array}, k {array}, v {array}) -> "
     )

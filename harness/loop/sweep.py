@@ -29,7 +29,18 @@ from harness.loop.options import Options
 from harness.loop.screening import Places
 from harness.loop.search import Search, SearchProgress
 from harness.loop.search_space import Grid, Setting, words
-from harness.records import MAY_PASS_NEXT_TIME, Evidence, Key, MemberTimes, Row, ScreenedSetting, Sweep, SweepResult
+from harness.records import (
+    MAY_PASS_NEXT_TIME,
+    Evidence,
+    Key,
+    MemberTimes,
+    Policy,
+    Row,
+    ScreenedSetting,
+    Sweep,
+    SweepResult,
+    Verdict,
+)
 from harness.records.report_words import threshold_words
 from harness.units import change, seconds
 
@@ -136,6 +147,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         best=judged.attempt.settings,
         attempt=judged.attempt.number if judged.recorded else None,
         outcome=judged.attempt.verdict.outcome,
+        least_gain=_required(judged.attempt.verdict, bench.policy, swept.least_gain),
         why_none="" if judged.recorded else "the best setting is the champion's own, so nothing was recorded",
         seconds=time.monotonic() - began,
     )
@@ -178,6 +190,10 @@ def _comparable_champion(bench: Bench, ledger: Ledger) -> _Champion:
     return _Champion(rows=tuple(row.then for row in table.rows), key=key, row=title if is_comparable else None)
 
 
+# The sentence is printed before the settings are compiled; the table after the judgement has the verdict's own number.
+_MAY_CHANGE = "; less if settings give the same program, more for a setting that is more uncertain"
+
+
 def threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -> str:
     """A sentence on the smallest gain with which the best of `count` settings can be accepted, if any gain suffices."""
     share = None if champion is None else _uncertainty(ledger, champion)
@@ -195,7 +211,7 @@ def threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) ->
         hopeless = f"; no setting can: {LIMIT} takes {seconds(least)}"
     return (
         f"{compare_simulated.threshold(share, bench.policy, max(1, count))}: at most {seconds(most)}, against "
-        f"{seconds(champion.seconds)} of the champion (attempt {champion.number}){hopeless}"
+        f"{seconds(champion.seconds)} of the champion (attempt {champion.number}){hopeless or _MAY_CHANGE}"
     )
 
 
@@ -208,6 +224,17 @@ def _least_gain(bench: Bench, ledger: Ledger, champion: Row | None, looked_at: i
     """The share of the champion's time that the best of `looked_at` settings must save; None if it is not known."""
     share = None if champion is None else _uncertainty(ledger, champion)
     return None if share is None else compare_simulated.least_gain(share, bench.policy, max(1, looked_at))
+
+
+def _required(verdict: Verdict, policy: Policy, least_gain: float | None) -> float | None:
+    """The gain that the verdict required, by the interval of its ratio; `least_gain` if the verdict has no interval.
+
+    The interval is wider than the champion's uncertainty alone if the judged setting is more uncertain.
+    """
+    ratio, high = verdict.time_ratio, verdict.time_ratio_high
+    if least_gain is None or not ratio or not high:
+        return least_gain
+    return max(policy.minimum_effect, 1 - ratio / high)
 
 
 def _screened(

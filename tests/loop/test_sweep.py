@@ -16,14 +16,16 @@ from rich.cells import cell_len
 
 from harness import contest as contests
 from harness.errors import UsageError
+from harness.judge.verdict import compare_simulated
 from harness.judge.verdict.compare_simulated import deviations
 from harness.judge.verdict.roofline import floor_of
 from harness.ledger import Ledger
 from harness.ledger.table import scaled
 from harness.loop.bench import Bench
 from harness.loop.search_space import space
-from harness.loop.sweep import threshold
-from harness.records import Failure, RefusedSetting, ScreenedSetting, Sweep, SweepResult
+from harness.loop.sweep import _required, threshold
+from harness.records import Failure, Policy, RefusedSetting, ScreenedSetting, Sweep, SweepResult, Verdict
+from harness.records.report_words import threshold_words
 from harness.render.layout import UNBOUNDED
 from harness.render.sections import screen
 from harness.render.sweep import sweep_blocks
@@ -45,9 +47,31 @@ def test_a_threshold_below_the_floor_says_that_no_setting_can_be_accepted(judged
     contest, ledger = contests.load(judged_contest), Ledger.open(judged_contest)
     bench, floor = Bench(contest=contest), floor_of(contest.problem.statement().work, contest.chip, None).seconds
     champion = scaled(ledger).rows[-1].row
-    assert "no setting can" not in threshold(bench, ledger, replace(champion, seconds=2 * floor), 4)
+    reachable = threshold(bench, ledger, replace(champion, seconds=2 * floor), 4)
+    assert "no setting can" not in reachable
+    assert reachable.endswith("; less if settings give the same program, more for a setting that is more uncertain")
     said_at_the_floor = threshold(bench, ledger, replace(champion, seconds=1.001 * floor), 4)
     assert said_at_the_floor.endswith(f"; no setting can: the memory floor is {seconds(floor)}")
+
+
+@pytest.mark.parametrize(("mine", "theirs", "looked_at"), [(0.05, 0.03, 1), (0.03, 0.05, 7), (0.001, 0.001, 1)])
+def test_the_threshold_after_the_judgement_is_the_verdicts(mine: float, theirs: float, looked_at: int) -> None:
+    policy, uncertainty = Policy(), max(mine, theirs)
+    ruling = compare_simulated.rule(2e-3, 1.9e-3, uncertainty, policy, looked_at)
+    verdict = Verdict(
+        outcome=ruling.outcome,
+        reasons=(),
+        time_ratio=ruling.ratio,
+        time_ratio_low=ruling.low,
+        time_ratio_high=ruling.high,
+    )
+    least = compare_simulated.least_gain(uncertainty, policy, looked_at)
+    before = compare_simulated.least_gain(theirs, policy, looked_at)
+    assert _required(verdict, policy, before) == pytest.approx(least)
+    assert threshold_words(_required(verdict, policy, before)) in ruling.reason
+    # A verdict without an interval leaves the champion's threshold; without one, no times were comparable.
+    assert _required(replace(verdict, time_ratio_high=None), policy, before) == before
+    assert _required(verdict, policy, None) is None
 
 
 @pytest.mark.parametrize("texts", [[], ["BQ"], ["BQ=1,,2"], ["BQ=1", "BQ=2"], ["BQ=f()"]])
@@ -208,9 +232,9 @@ def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) ->
     run = ratchet(contest, "sweep", "experiment: blocks", *grid_words, "--json", expect=0)
     assert "for the fastest of 6 candidates): at most " in run.stderr.partition("threshold: at least ")[2]
     done = json.loads(run.stdout)
-    assert done["least_gain"] == pytest.approx(
-        1 - 1 / (1 + deviations(4) * first["evidence"]["simulation"]["relative_uncertainty"])
-    )
+    judged = json.loads(ratchet(contest, "show", "2", "--json", expect=0).stdout)["attempt"]
+    both = [attempt["evidence"]["simulation"]["relative_uncertainty"] for attempt in (first, judged)]
+    assert done["least_gain"] == pytest.approx(1 - 1 / (1 + deviations(4) * max(both)))
     assert (done["attempt"], done["outcome"], len(done["sweep"]["screened"])) == (2, "accept", 6)
     failed = [trial for trial in done["sweep"]["screened"] if trial["seconds"] is None]
     assert {dict(trial["settings"])["BQ"] for trial in failed} == {"300"}

@@ -78,10 +78,29 @@ def memory_seconds(evidence: Evidence, report: Report, chip: Chip) -> float:
     return (report.memory_only_seconds or 0.0) / share
 
 
+def passing_gap(evidence: Evidence, report: Report, chip: Chip) -> float | None:
+    """The gap as a share of the time, at the rates that the simulator lets pass.
+
+    None if the latency is not simulated, or if the published gap is not known. A suite has no gap.
+    """
+    if report.source != "simulated" or report.gap_fraction is None or not report.seconds:
+        return None
+    links = report.communication.floor_seconds if report.communication else 0.0
+    least = max(compute_seconds(evidence, report, chip), memory_seconds(evidence, report, chip), links)
+    return max(0.0, 1 - least / report.seconds)
+
+
 def room_words(published: float, passing: float, floor: str = "roofline") -> str:
     """`15.4% of the time is left above the roofline`, and how much of it the simulator lets a kernel gain, if less."""
     words = f"{percent(published)} of the time is left above the {floor}"
     return f"{words}, {percent(passing)} above {LIMIT}" if differ(published, passing) else words
+
+
+def above_limit(published: float | None, passing: float | None, preposition: str = "above") -> str:
+    """`4.1% above what the simulator lets pass`, or "" if this share is unknown or not notably below the published."""
+    if published is None or passing is None or passing > published or not differ(published, passing):
+        return ""
+    return f"{percent(passing)} {preposition} {LIMIT}"
 
 
 def differ(published: float, passing: float) -> bool:

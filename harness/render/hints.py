@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from harness.advice.rules.rule import SIMULATED_EDIT
-from harness.advice.simulated_rates import LIMIT, differ
+from harness.advice.simulated_rates import above_limit
 from harness.records import Failure, Hint, Report
 from harness.render.layout import clean
 from harness.render.report_sections import failure, label
@@ -54,8 +54,8 @@ def diagnosis_blocks(
     latency = "latency unknown" if report.seconds is None else seconds(report.seconds)
     gap = "" if report.gap_fraction is None else f", gap {percent(report.gap_fraction)}"
     room = max(0.0, 1 - least_seconds / report.seconds) if report.seconds and least_seconds else 1.0
-    if report.gap_fraction is not None and room < report.gap_fraction and differ(report.gap_fraction, room):
-        gap += f" ({percent(room)} above {LIMIT})"
+    if words := above_limit(report.gap_fraction, room):
+        gap += f" ({words})"
     if failed is None:
         yield Words(f"{name}: {latency}, {report.regime or 'regime unknown'}{gap} [{label(report)}]")
     else:

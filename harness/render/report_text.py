@@ -148,7 +148,7 @@ def _findings(
             *report_sections.timing_inputs(evidence),
             *report_sections.unknowns(evidence, report),
         )
-        times = tuple(roofline.roofline(evidence, report) if full else roofline.glance(report))
+        times = tuple(roofline.roofline(evidence, report) if full else roofline.glance(evidence, report))
     machine = (
         *report_sections.measured(evidence, report),
         *cycles(evidence, report, view.files, full=full),

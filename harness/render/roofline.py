@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from harness.advice.simulated_rates import above_limit, passing_gap
 from harness.hardware import chip
 from harness.records import Evidence, Report
 from harness.render.report_sections import from_the_ridge, label
@@ -29,21 +30,21 @@ def roofline(evidence: Evidence, report: Report) -> Iterator[Block]:
     if report.communication:
         yield _part("Link-only    ", f"{_ms(report.communication.floor_seconds)} (if the links alone bind)")
     yield _part("Actual       ", _actual(report))
-    yield _part("Gap          ", _gap(report))
+    yield _part("Gap          ", _gap(evidence, report))
     yield named("Bandwidth", _bandwidth(report))
     yield from communication(report)
     yield named("Utilisation", _utilisation(report))
     yield from _hlo_stats(evidence)
 
 
-def glance(report: Report) -> Iterator[Block]:
+def glance(evidence: Evidence, report: Report) -> Iterator[Block]:
     """The times and traffic of the published block; shares of the peaks are in the RESULT and REGIME lines."""
     times = (
         f"Compute-only {_compute_only(report)}",
         f"Memory-only {_ms(report.memory_only_seconds)}",
         *([f"Link-only {_ms(report.communication.floor_seconds)}"] if report.communication else []),
         f"Actual {_actual(report)}",
-        f"Gap {_gap(report)}",
+        f"Gap {_gap(evidence, report)}",
     )
     yield named_items("Time decomposition", times, "   ")
     yield named("Memory traffic", f"Min {decimal(report.minimum_hbm_bytes, 'B')}, actual {_traffic(report)}")
@@ -85,10 +86,13 @@ def _actual(report: Report) -> str:
     return f"{_ms(report.seconds)} ± {_ms(report.plus_minus_seconds)}"
 
 
-def _gap(report: Report) -> str:
+def _gap(evidence: Evidence, report: Report) -> str:
+    """The published gap, and the gap at the rates of the simulator if that is notably smaller."""
     if report.gap_seconds is None or report.gap_fraction is None:
         return "unknown"
-    return f"{_ms(report.gap_seconds)} ({percent(report.gap_fraction)} of actual: {report.gap_size})"
+    size = f"{percent(report.gap_fraction)} of actual: {report.gap_size}"
+    passing = above_limit(report.gap_fraction, passing_gap(evidence, report, chip(report.chip)), "by")
+    return f"{_ms(report.gap_seconds)} ({'; '.join(filter(None, (size, passing)))})"
 
 
 def _traffic(report: Report) -> str:

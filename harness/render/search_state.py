@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from harness.advice.simulated_rates import above_limit
 from harness.records import Recheck
 from harness.records.report_words import champion_words, less_time, source_label
 from harness.records.search_state import Constant, KindTried, PastAttempt, SearchState
@@ -14,14 +15,20 @@ from harness.units import change, percent, quantity, seconds
 _SHOWN = 8
 
 
-def search_state_blocks(state: SearchState, checks: Sequence[Recheck] = ()) -> Iterator[Block]:
-    """The search state; `checks` of the champion are listed among the attempts."""
+def search_state_blocks(
+    state: SearchState, checks: Sequence[Recheck] = (), *, least_seconds: float | None = None, has_products: bool = True
+) -> Iterator[Block]:
+    """The search state; `checks` of the champion are listed among the attempts.
+
+    `least_seconds` is the least simulated time of the problem, if the champion's time is simulated. Without products,
+    no time is shown for the arithmetic, because it would be that of the matrix units.
+    """
     yield from (Words(state.advice.sentence, rest="  "), GAP)
     counts = f"{quantity(state.attempts, 'attempt')}, {state.attempts_since_win} since the last win"
     for name, text in (
         ("Contest", f"{state.contest}, {state.problem}"),
         ("Champion", _champion(state)),
-        ("Floor", _floor(state)),
+        ("Floor", _floor(state, least_seconds, has_products=has_products)),
         ("Tried", counts),
     ):
         yield named(name, text, SHORT_FIELD)
@@ -55,14 +62,23 @@ def _champion(state: SearchState) -> str:
     return f"{champion_words(champion.won_by, champion.attempt)}, {time} [{label}], {score}, {champion.hypothesis}"
 
 
-def _floor(state: SearchState) -> str:
+def _floor(state: SearchState, least_seconds: float | None, *, has_products: bool) -> str:
     floor = state.floor
-    parts = f"compute {seconds(floor.compute_seconds)}, least memory traffic {seconds(floor.memory_seconds)}"
+    is_of_products = has_products or floor.bound_by == "compute"
+    compute = seconds(floor.compute_seconds) if is_of_products else "- (no matmuls)"
+    parts = f"compute {compute}, least memory traffic {seconds(floor.memory_seconds)}"
     if floor.link_seconds is not None:
         parts += f", links {seconds(floor.link_seconds)}"
     if floor.gap_seconds is None or floor.gap_fraction is None:
         return f"{parts}; {floor.bound_by} decides"
     above = f"{seconds(floor.gap_seconds)} above the floor, {percent(floor.gap_fraction)} of its time"
+    latency = state.champion.seconds if state.champion else None
+    if (
+        latency
+        and least_seconds
+        and (passing := above_limit(floor.gap_fraction, max(0.0, 1 - least_seconds / latency)))
+    ):
+        above += f" ({passing}, {seconds(least_seconds)})"
     return f"{parts}; {floor.bound_by} decides, and the champion is {above}"
 
 

@@ -10,10 +10,11 @@ import pytest
 from evidence_examples import V5E, evidence, failed, pallas_call
 from narrowing import present
 from rich.cells import cell_len
-from rule_examples import rowwise, with_parts
+from rule_examples import rowwise, with_parts, with_slots
 from screen_examples import CHAMPION, WIDE, better, is_tidy, judged, line, printed, status, taken_apart
 
 from harness.advice.report import report
+from harness.advice.simulated_rates import matmul_share, passing_gap
 from harness.candidate import Candidate
 from harness.judge.evaluate.stages import STAGES
 from harness.records import Verdict
@@ -23,6 +24,7 @@ from harness.render.progress import STAGE_WORDS, Progress
 from harness.render.report_text import View, judge_blocks, report_blocks, show_blocks
 from harness.render.sections import screen
 from harness.render.status_text import status_blocks
+from harness.units import percent
 
 
 def test_published_lines_are_exact() -> None:
@@ -140,9 +142,22 @@ def test_a_failure_comes_before_what_was_judged() -> None:
 def test_figures_of_the_matrix_unit_are_left_out_for_a_problem_without_products() -> None:
     kernel = rowwise(0.2e-3)
     figures = report(kernel, V5E)
-    for blocks in (roofline.roofline(kernel, figures), roofline.glance(figures)):
+    for blocks in (roofline.roofline(kernel, figures), roofline.glance(kernel, figures)):
         assert re.search(r"Compute-only +- \(no matmuls\)", screen(blocks, 200))
-    assert "no matmuls" not in screen(roofline.glance(report(CHAMPION, V5E)), 200)
+    assert "no matmuls" not in screen(roofline.glance(CHAMPION, report(CHAMPION, V5E)), 200)
+
+
+def test_the_gap_is_stated_at_the_rates_of_the_simulator_too() -> None:
+    kernel = with_slots(evidence(0.78e-3, bq=2048, bkv=512), MXU=0.95)
+    figures = report(kernel, V5E)
+    passing = passing_gap(kernel, figures, V5E)
+    useful = kernel.problem.work.matmul_flops / V5E.peak_bf16_flops_per_second
+    assert passing == pytest.approx(1 - useful / matmul_share(V5E) / 0.78e-3)
+    words = f"{percent(present(figures.gap_fraction))} of actual: small; {percent(present(passing))} by what the"
+    for blocks in (roofline.roofline(kernel, figures), roofline.glance(kernel, figures)):
+        assert words in screen(blocks, 200)
+    # A measured time is not compared with the simulator.
+    assert "lets pass" not in screen(roofline.glance(kernel, replace(figures, source="measured")), 200)
 
 
 def test_an_impossible_latency_shows_the_figures_that_it_was_refused_on() -> None:

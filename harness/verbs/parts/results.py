@@ -5,7 +5,7 @@ from argparse import Namespace
 from dataclasses import replace
 
 from harness.errors import UsageError
-from harness.ledger import Ledger, bulk_read, table
+from harness.ledger import Ledger, bulk_read, history, table
 from harness.loop.gain import calibration, gain
 from harness.render.results import TableView, results_table, rows_of
 from harness.render.results_csv import results_csv
@@ -49,13 +49,14 @@ def run(arguments: Namespace) -> Outcome:
             return results_csv(document.rows, scaled.notes, scaled.number)
         if not scaled.rows:
             return f"no attempts yet: {command(BASELINE, arguments.directory)} makes the first"
+        last = scaled.champion or history.attempt(ledger.place, scaled.rows[-1].row.number)
         shown = TableView(
             rows=scaled.rows,
             lines=lines,
             champion=scaled.number,
             gain=progress,
             calibration=calibration([row.then for row in scaled.rows]),
-            has_products=not scaled.champion or scaled.champion.evidence.problem.work.matmul_flops > 0,
+            has_products=last.evidence.problem.work.matmul_flops > 0,
             has_then=arguments.then or (scaled.scale is not None and scaled.scale.timed < scaled.scale.accepted),
             has_all=arguments.all,
             again=command("rescale --all", arguments.directory),

@@ -58,9 +58,9 @@ def hints(
     seen = observe(evidence, report, report.seconds, previous, ceilings)
     cases = [(finding, hint(rule, finding, seen, simulated)) for rule, finding in findings(seen)]
     # The cases are in the published order of causes. Sorting is stable, so cases with equal gains stay in this order.
-    least = _threshold(evidence) if report.source == "simulated" and not is_member else 0.0
+    least = threshold(evidence) if report.source == "simulated" and not is_member else 0.0
     cases = [(finding, _below(each_hint, least)) for finding, each_hint in cases]
-    cases.sort(key=lambda item: (not item[0].comes_first, _is_below(item[1], least), -_rank(*item)))
+    cases.sort(key=lambda item: (not item[0].comes_first, is_below(item[1], least), -_rank(*item)))
     # A hint that saves too little for an experiment is left out, unless no other hint is left and this one gives a
     # bound instead of a simulated edit.
     notable = [
@@ -82,20 +82,20 @@ def hints(
     return tuple(by_knob.values())
 
 
-def _threshold(evidence: Evidence) -> float:
+def threshold(evidence: Evidence) -> float:
     """The smallest gain with which one change of this kernel can be accepted by simulated times; 0 if unknown."""
     uncertainty = compare_simulated.uncertainty_of(evidence)
     return 0.0 if uncertainty is None else compare_simulated.least_gain(uncertainty, Policy())
 
 
-def _is_below(the_hint: Hint, least: float) -> bool:
+def is_below(the_hint: Hint, least: float) -> bool:
     """True if the hint advises a change whose gain is known to stay below the threshold `least`."""
     return bool(the_hint.kind) and the_hint.gain is not None and the_hint.gain < least
 
 
 def _below(the_hint: Hint, least: float) -> Hint:
     """The hint; its suggestion says so if its change alone stays below the threshold."""
-    if not _is_below(the_hint, least):
+    if not is_below(the_hint, least):
         return the_hint
     words = f"; below the threshold of {percent(least)}, if it is the only change"
     return replace(the_hint, suggestion=the_hint.suggestion + words)

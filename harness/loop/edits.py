@@ -8,12 +8,13 @@ import msgspec
 
 from harness import files
 from harness.advice.edits import SimulatedEdits, is_made_by
-from harness.candidate import Candidate
+from harness.candidate import Candidate, Settings
 from harness.contest import Contest
 from harness.judge.verdict.roofline import finished_run, latency_seconds
 from harness.loop import installed, screening
 from harness.loop.bench import Bench
 from harness.loop.settings import value_of
+from harness.loop.untried_advice import TimedSettings
 from harness.records import Edit, Evidence, Key
 
 # Compiling and simulating an edit takes some seconds of one core.
@@ -22,22 +23,44 @@ _MOST_EDITS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KeptEdits:
-    """Simulated edits of the kernel that was diagnosed last, with its text and key; `asked` are the advised edits."""
+    """Simulated edits of the kernel that was diagnosed last, with its text and key; `asked` are the advised edits.
+
+    `constants` are the kernel's constants; () in a file of an earlier version.
+    """
 
     kernel_sha256: str
     key: Key
     asked: tuple[Edit, ...]
     simulated: tuple[SimulatedEdits, ...]
+    constants: Settings = ()
 
 
 def kept_edits(contest: Contest, candidate: Candidate, asked: Sequence[Edit] = ()) -> tuple[SimulatedEdits, ...] | None:
     """The edits of `candidate` that were simulated before under this key; None unless they cover all of `asked`."""
+    kept = _kept(contest)
+    is_same = kept is not None and kept.kernel_sha256 == candidate.sha256
+    return kept.simulated if kept is not None and is_same and set(asked) <= set(kept.asked) else None
+
+
+def timed_edits(contest: Contest, candidate: Candidate) -> tuple[TimedSettings, ...]:
+    """The times that `diagnose` simulated for another kernel than `candidate`; () if there are none under this key."""
+    kept = _kept(contest)
+    if kept is None or not kept.constants or kept.kernel_sha256 == candidate.sha256:
+        return ()
+    before = dict(kept.constants)
+    after = [
+        ({**before, edit.constant: edit.new}, edit.time_ratio) for edit in kept.simulated if edit.time_ratio is not None
+    ]
+    return (TimedSettings(by="diagnose", times=((before, 1.0), *after)),)
+
+
+def _kept(contest: Contest) -> _KeptEdits | None:
+    """The kept edits; None if there are none, or if they were simulated under another key."""
     try:
         kept = msgspec.json.decode(_kept_path(contest).read_bytes(), type=_KeptEdits)
     except (OSError, msgspec.DecodeError):
         return None
-    is_same = kept.kernel_sha256 == candidate.sha256 and kept.key.counts_for(contest.key("simulated"))
-    return kept.simulated if is_same and set(asked) <= set(kept.asked) else None
+    return kept if kept.key.counts_for(contest.key("simulated")) else None
 
 
 def _kept_path(contest: Contest) -> Path:
@@ -85,7 +108,11 @@ def simulate(bench: Bench, candidate: Candidate, base: Evidence, edits: Sequence
     )
     simulated.sort(key=lambda edit: (edit.time_ratio is None, edit.time_ratio or 0.0, edit.words))
     new = _KeptEdits(
-        kernel_sha256=candidate.sha256, key=contest.key("simulated"), asked=tuple(edits), simulated=tuple(simulated)
+        kernel_sha256=candidate.sha256,
+        key=contest.key("simulated"),
+        asked=tuple(edits),
+        simulated=tuple(simulated),
+        constants=candidate.tunable,
     )
     files.write_atomically(_kept_path(contest), msgspec.json.encode(new))
     return tuple(simulated)

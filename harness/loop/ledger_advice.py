@@ -6,11 +6,13 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from harness.advice import diagnose
 from harness.advice.nothing_found import nothing_found
 from harness.candidate import Candidate, Settings, expression
 from harness.errors import RatchetError, UsageError
 from harness.ledger import history
 from harness.ledger.paths import Place, place_of
+from harness.loop.followed_advice import with_followers
 from harness.loop.package_kernel import for_kernel
 from harness.loop.untried_advice import UNRECORDED, Known, TimedSettings, is_alike, untried, who_tried
 from harness.records import Attempt, Evidence, Hint, Row, Sweep
@@ -30,7 +32,7 @@ def advice_here(
 def advice_and_left_out(
     hints: Sequence[Hint], evidence: Evidence, candidate: Candidate, contest: Path, sweep: Sweep | None = None
 ) -> tuple[tuple[Hint, ...], tuple[str, ...]]:
-    """The hints on `candidate` after `for_kernel` and `untried`, which look at the newest attempts of `contest`.
+    """The hints on `candidate` after `for_kernel`, `untried` and `with_followers`, by the newest attempts of `contest`.
 
     The second value has a sentence on each hint that was left out because it was tried. If no hint is left, the
     first value is the hint from `nothing_found`. `evidence` is the evidence about `candidate`; `sweep` is a sweep of
@@ -56,14 +58,22 @@ def advice_and_left_out(
 
     hints = for_kernel(hints, evidence, candidate, contest, by_whom)
     left_out: tuple[str, ...] = ()
-    if any(hint.edits for hint in hints):
-        with suppress(RatchetError):
+    with suppress(RatchetError):
+        if any(hint.edits for hint in hints):
             others, screened = attempts_and_sweeps()
             timed = timed_settings(*newest(), others, evidence)
-            hints, left_out = untried(hints, candidate, others, screened, timed)
+            hints, left_out = untried(hints, candidate, others, screened, timed, least_gain(evidence))
+        if any(hint.kind for hint in hints):
+            hints = with_followers(hints, evidence, candidate, *newest(), attempts_and_sweeps()[0])
     if hints:
         return hints, left_out
     return nothing_found(evidence, is_tried=bool(left_out)), left_out
+
+
+def least_gain(evidence: Evidence) -> float:
+    """The gain below which no change of this kernel is accepted; 0 if it is unknown or the time is not simulated."""
+    is_simulated = evidence.latency is not None and evidence.latency.source == "simulated"
+    return diagnose.threshold(evidence) if is_simulated else 0.0
 
 
 def set_constants(candidate: Candidate, settings: Settings, contest: Path) -> Candidate:

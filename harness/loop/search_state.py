@@ -34,7 +34,8 @@ class SearchInputs:
     - `candidate` is the candidate in the working tree.
     - `report` is the champion's report; without a champion, the last attempt's.
     - `screened` are the settings that sweeps have screened, each with the attempt of its sweep.
-    - `timed` are the times of sets of constants in attempts and sweeps.
+    - `timed` are the times of sets of constants in attempts and sweeps, and those that `diagnose` simulated.
+    - `least_gain` is the gain below which no change of the champion is accepted; 0 if it is unknown.
     """
 
     contest: str
@@ -50,6 +51,7 @@ class SearchInputs:
     messages: tuple[str, ...] = ()
     screened: tuple[tuple[int, Settings], ...] = ()
     timed: tuple[TimedSettings, ...] = ()
+    least_gain: float = 0.0
     refused: tuple[Refusal, ...] = ()
 
 
@@ -68,7 +70,6 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
     champion = seen.candidates.get(seen.champion.number, seen.candidate) if seen.champion else seen.candidate
     # The hint on a plateau is left out: the advice below counts the attempts itself.
     advice = [hint for hint in seen.advice if hint.rule != "plateau"]
-    hints, left_out = untried(advice, champion, seen.candidates, seen.screened, seen.timed)
     kinds = _by_kind(past)
     done = {kind.kind for kind in kinds}
     untried_kinds = tuple(kind for kind in PROGRAM_KINDS if kind not in done)
@@ -77,7 +78,8 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
         room = max(0.0, 1 - least_seconds(seen.problem, seen.chip, seen.report) / champion_now.seconds)
     onwards = go_on_or_stop(champion_now, floor, since, past, plateau, last_hint(seen.problem, advice), room)
     if onwards.do == "change the kind of idea":
-        hints = tuple(sorted(hints, key=lambda hint: hint.kind not in untried_kinds))
+        advice.sort(key=lambda hint: hint.kind not in untried_kinds)
+    hints, left_out = untried(advice, champion, seen.candidates, seen.screened, seen.timed, seen.least_gain)
     hints = put_refused_last(hints, seen.refused)
     return SearchState(
         contest=seen.contest,

@@ -1,12 +1,14 @@
-"""Advice on the size of a block: edits that an attempt or a sweep has tried are left out, or marked."""
+"""Advice on the size of a block: edits that were tried are left out, edits of which a time is known are marked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from harness.advice.diagnose import is_below
 from harness.advice.kernel_changes import kinds_of_change
 from harness.candidate import Candidate, Settings
 from harness.records import Edit, Hint
 from harness.records.report_words import less_time
+from harness.units import percent
 
 Known = dict[frozenset[tuple[str, str]], str]
 
@@ -32,14 +34,18 @@ def untried(
     others: Mapping[int, Candidate],
     screened: Sequence[tuple[int, Settings]],
     timed: Sequence[TimedSettings] = (),
+    least_gain: float = 0.0,
 ) -> tuple[tuple[Hint, ...], tuple[str, ...]]:
     """The hints on `candidate` without hints whose edits were all tried in it; and a sentence on each hint left out.
 
     `others` are the attempts' candidates. `screened` are the settings that sweeps tried, each with the attempt of its
-    sweep. Edits that were slower in a kernel with another body, by `timed`, are marked and not left out.
+    sweep. Edits that were slower in a kernel with another body, by `timed`, or that saved less there than the threshold
+    `least_gain`, are marked and not left out. Hints whose known gains are all below the threshold come last.
     """
     tried_by = who_tried(candidate, others, screened)
-    left, left_out = [], []
+    left: list[Hint] = []
+    last: list[Hint] = []
+    left_out: list[str] = []
     for hint in hints:
         by = {edit: _by(edit, candidate, tried_by) for edit in hint.edits}
         who = ", ".join(dict.fromkeys(filter(None, by.values())))
@@ -48,33 +54,41 @@ def untried(
             continue
         done = [f"{'/'.join(edit.constants)}={edit.new} by {name}" for edit, name in by.items() if name]
         words = f"{hint.suggestion}; tried already: {', '.join(dict.fromkeys(done))}" if done else hint.suggestion
-        losses: dict[str, list[str]] = {}
-        for edit in (edit for edit, name in by.items() if not name):
-            for record, loss in _losses(edit, candidate, timed):
-                losses.setdefault(record, []).append(loss)
-        for record, those in losses.items():
-            words += f"; slower with another body, by {record}: {', '.join(dict.fromkeys(those))}"
-        left.append(replace(hint, suggestion=words))
-    return tuple(left), tuple(left_out)
+        elsewhere = {
+            edit: _times_elsewhere(edit, candidate, timed, least_gain) for edit, name in by.items() if not name
+        }
+        edits_by_fate: dict[str, list[str]] = {}
+        for fate, its_edit in (each for times in elsewhere.values() for each in times):
+            edits_by_fate.setdefault(fate, []).append(its_edit)
+        for fate, those in edits_by_fate.items():
+            words += f"; {fate}: {', '.join(dict.fromkeys(those))}"
+        is_last = is_below(hint, least_gain) or (hint.gain is None and bool(elsewhere) and all(elsewhere.values()))
+        (last if is_last else left).append(replace(hint, suggestion=words))
+    return (*left, *last), tuple(left_out)
 
 
-def _losses(edit: Edit, candidate: Candidate, timed: Sequence[TimedSettings]) -> tuple[tuple[str, str], ...]:
-    """For each of the edit's constants, the newest record that compares its values, and `BR=256 (1.1% more time)`.
+def _times_elsewhere(
+    edit: Edit, candidate: Candidate, timed: Sequence[TimedSettings], least_gain: float
+) -> tuple[tuple[str, str], ...]:
+    """For each of the edit's constants, the newest record that compares its values, in words, and the change.
 
-    () if a constant has no such record, or if the new value takes no more time in one of these records. A record
+    Such as `slower with another body, by the sweep of attempt 3` and `BR=256 (1.1% more time)`.
+
+    () if a constant has no such record, or if the new value saves `least_gain` in one of these records. A record
     compares the values of a constant if
     - it has times with the present and with the new value, all other constants the same, and
     - the other constants that its kernel shares with `candidate` have the present values.
     """
     present = dict(candidate.tunable)
-    losses: list[tuple[str, str]] = []
+    changes: list[tuple[str, str]] = []
     for name in edit.constants:
         ratios = ((record.by, _time_ratio(record, present, name, str(edit.new))) for record in reversed(timed))
         by, ratio = next(((by, ratio) for by, ratio in ratios if ratio is not None), ("", 0.0))
-        if ratio <= 1:
+        if ratio <= 1 - least_gain:
             return ()
-        losses.append((by, f"{name}={edit.new} ({less_time(ratio)})"))
-    return tuple(losses)
+        fate = "slower" if ratio > 1 else f"below the threshold of {percent(least_gain)}"
+        changes.append((f"{fate} with another body, by {by}", f"{name}={edit.new} ({less_time(ratio)})"))
+    return tuple(changes)
 
 
 def _time_ratio(record: TimedSettings, present: Mapping[str, str], name: str, new: str) -> float | None:

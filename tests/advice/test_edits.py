@@ -100,6 +100,12 @@ def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) ->
     assert made["OTHER"][1] == pytest.approx(1.0)
     assert made["BQ"][1] < 0.8
     assert edits.kept_edits(contest, kernel, asked) == simulated
+    # For another kernel, they are times of sets of constants.
+    assert edits.timed_edits(contest, kernel) == ()
+    (timed,) = edits.timed_edits(contest, Candidate(text=kernel.text + b"\n"))
+    assert timed.by == "diagnose"
+    assert timed.times[0] == (dict(kernel.tunable), 1.0)
+    assert ({**dict(kernel.tunable), "BQ": "512"}, made["BQ"][1]) in timed.times
 
 
 @pytest.mark.long

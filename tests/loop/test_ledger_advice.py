@@ -2,18 +2,23 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from evidence_examples import evidence
-from ledger_fixtures import NAIVE, candidate, new_repository, run_attempt
+from evidence_examples import V5E, evidence
+from ledger_fixtures import NAIVE, WRONG, candidate, new_repository, run_attempt
 from refusals import refused
+from rule_examples import with_counts
 
+from harness.advice import diagnose
+from harness.advice.report import report
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger
-from harness.loop.ledger_advice import advice_and_left_out, advice_here, set_constants
+from harness.loop.ledger_advice import advice_and_left_out, advice_here, least_gain, set_constants
 from harness.loop.sweep import on_another_text
-from harness.records import Edit, Hint, ScreenedSetting, Sweep
+from harness.records import Edit, Evidence, Hint, ScreenedSetting, Sweep
+from harness.units import percent
 
 pytestmark = pytest.mark.long
 
@@ -52,8 +57,10 @@ def test_what_was_tried_is_marked_and_given_no_place_where_nothing_is_left(conte
 
 def test_a_sweep_that_no_attempt_recorded_counts_in_its_own_report(contest: Path) -> None:
     assert advice_here(ADVICE, evidence(), CHAMPION, contest, sweep("512")) == ADVICE[1:]
-    (first, _) = advice_here(ADVICE, evidence(), Candidate(text=NAIVE + b"\n\nX = 1\n"), contest, sweep("512"))
-    assert "BQ=512 by this sweep" in first.suggestion
+    # With one edit tried and the other slower, the hint comes last.
+    (_, last) = advice_here(ADVICE, evidence(), Candidate(text=NAIVE + b"\n\nX = 1\n"), contest, sweep("512"))
+    assert "BQ=512 by this sweep" in last.suggestion
+    assert "slower with another body, by attempt 2: BQ=256" in last.suggestion
 
 
 def test_if_all_advice_was_tried_the_hint_says_so(contest: Path) -> None:
@@ -91,6 +98,57 @@ def test_an_attempt_that_changed_one_constant_and_lost_is_named_too(contest: Pat
     kernel = Candidate(text=NAIVE.replace(b"return q", b"return q + 0"))
     (first, _) = advice_here(ADVICE, evidence(), kernel, contest)
     assert first.suggestion.endswith("; slower with another body, by attempt 2: BQ=256 (5.0% more time)")
+
+
+def test_a_gain_below_the_threshold_with_another_body_is_stated(contest: Path) -> None:
+    candidate(contest, 1024)
+    times = tuple(
+        ScreenedSetting(settings=(("BQ", value),), seconds=seconds)
+        for value, seconds in (("128", 1.000e-3), ("256", 0.999e-3), ("512", 0.998e-3))
+    )
+    run_attempt(Ledger.open(contest), "reject", sweep=replace(sweep(), screened=times))
+    kernel, least = Candidate(text=NAIVE.replace(b"return q", b"return q + 0")), least_gain(evidence())
+    (first, last) = advice_here(ADVICE, evidence(), kernel, contest)
+    assert first == ADVICE[1]
+    assert last.suggestion.endswith(
+        f"; below the threshold of {percent(least)} with another body, by the sweep of attempt 3: "
+        "BQ=256 (0.1% less time), BQ=512 (0.2% less time)"
+    )
+    assert least_gain(evidence(latency=None)) == 0
+
+
+def code_hints(champion: Evidence, contest: Path, text: Candidate = CHAMPION) -> list[str]:
+    advice = diagnose.hints(champion, report(champion, V5E))
+    hints = advice_here(advice, champion, text, contest)
+    return [hint.suggestion for hint in hints if hint.rule == "recomputed exp"]
+
+
+def test_a_hint_on_code_names_the_attempts_that_followed_it(tmp_path: Path) -> None:
+    folder = new_repository(tmp_path / "contest")
+    ledger, champion = Ledger.open(folder), with_counts(evidence(), exp=10)
+    run_attempt(ledger, evidence=champion)
+    (before,) = code_hints(champion, folder)
+
+    def lose(body: bytes, **changes: Any) -> None:
+        (folder / "kernel.py").write_bytes(NAIVE.replace(b"return q", body))
+        run_attempt(ledger, "reject", **changes)
+
+    slower = evidence(1.05 * 2.16e-3)
+    # The exponentials are computed again as before.
+    lose(b"return q + 0", evidence=with_counts(slower, exp=10))
+    assert code_hints(champion, folder) == [before]
+    lose(b"return q + 1", evidence=slower)
+    lose(b"return q + 2", evidence=with_counts(slower, exp=10), hypothesis="no Recomputed exp: keep the weights")
+    # A change of another kind follows no hint on the body.
+    candidate(folder, 512)
+    run_attempt(ledger, "reject", hypothesis="recomputed exp")
+    # A failed attempt has no time.
+    lose(b"return q + 3", hypothesis="recomputed exp", evidence=evidence(failure=WRONG))
+    assert code_hints(champion, folder) == [
+        f"{before}; in attempt 3 (body) this is gone: 5.0% more time; attempt 4 tried this: 5.0% more time"
+    ]
+    # They say nothing of another kernel.
+    assert code_hints(champion, folder, Candidate(text=NAIVE + b"\n\nX = 1\n")) == [before]
 
 
 def test_without_a_ledger_nothing_was_tried(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from harness.records.search_state import Refusal, SearchState
 from harness.records.titles import title_moves
 from harness.render.search_state import search_state_blocks
 from harness.render.sections import screen
+from harness.units import percent, seconds
 
 
 def losing(count: int) -> SearchState:
@@ -259,6 +260,20 @@ def test_it_reads_on_one_screen_advice_first(width: int) -> None:
     assert len(lines) <= 50
 
 
+def test_the_floor_of_a_simulated_time_is_stated_by_the_simulator_too() -> None:
+    state = search_state(seen([row(1, "accept", 760e-6)], {}))
+    least = least_seconds(STATEMENT, V5E)
+    published, passing = 1 - state.floor.seconds / 760e-6, 1 - least / 760e-6
+    text = " ".join(screen(search_state_blocks(state, least_seconds=least), 100).split())
+    words = f"({percent(passing)} above what the simulator lets pass, {seconds(least)})"
+    assert f"above the floor, {percent(published)} of its time {words} Tried:" in text
+    # Without products, no time of the matrix units is shown.
+    floor = replace(state.floor, bound_by="memory")
+    text = screen(search_state_blocks(replace(state, floor=floor), has_products=False), 200)
+    assert "Floor:        compute - (no matmuls), least memory traffic 20.485 us; memory decides" in text
+    assert "lets pass" not in text.partition("Floor:")[2].partition("Tried:")[0]
+
+
 def advised(edits: tuple[Edit, ...], rows: list[Row], kernels: dict[int, bytes], **changes: Any) -> SearchState:
     inputs = seen(rows, kernels)
     hint = Hint(observation="observed", suggestion="another block", rule="a rule", because="so", edits=edits)
@@ -293,6 +308,30 @@ def test_advice_that_lost_with_another_body_says_so() -> None:
     # The newest record counts.
     (hint,) = advised((LARGER,), rows, {1: KERNEL}, timed=(slower, won)).hints
     assert hint.suggestion == "another block"
+
+
+def test_advice_whose_known_gain_is_below_the_threshold_comes_last() -> None:
+    timed = (TimedSettings(by="diagnose", times=(({"BKV": "256"}, 1.0), ({"BKV": "512"}, 0.996))),)
+    larger = Hint(
+        observation="short steps", suggestion="a longer block", because="so", kind="constants", edits=(LARGER,)
+    )
+    body = replace(larger, observation="spills", suggestion="a smaller tile", kind="body", edits=())
+    small = replace(body, observation="stores", gain=0.01)
+    inputs = replace(seen([row(1, "accept")], {1: KERNEL}, advice=(larger, small, body)), timed=timed)
+    first, *last = search_state(replace(inputs, least_gain=0.072)).hints
+    assert first == body
+    assert [hint.observation for hint in last] == ["short steps", "stores"]
+    assert last[0].suggestion == (
+        "a longer block; below the threshold of 7.2% with another body, by diagnose: BKV=512 (0.4% less time)"
+    )
+    # Without a known threshold, every gain may be accepted.
+    assert search_state(inputs).hints == (larger, small, body)
+    # After many losses, too, a hint of an untried kind stays behind if its gain is too small.
+    many = [row(1, "accept", kind="baseline"), *(row(number) for number in range(2, 8))]
+    kernels = {1: KERNEL, **{number: kernel(BKV=64) for number in range(2, 8)}}
+    plateau = search_state(replace(seen(many, kernels, advice=(small, larger)), least_gain=0.072))
+    assert plateau.advice.do == "change the kind of idea"
+    assert [hint.observation for hint in plateau.hints] == ["short steps", "stores"]
 
 
 def test_advice_of_two_sizes_is_left_out_when_both_were_tried_or_screened() -> None:

@@ -1,19 +1,23 @@
 """The work of `next`: the state of the search, and the advice to go on or to stop."""
 
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.advice import report as reporting
+from harness.advice.simulated_rates import least_seconds
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.hardware import chip, with_mesh
 from harness.ledger import Ledger, history, table
 from harness.loop import edits, installed, refusals, search_state
-from harness.loop.ledger_advice import candidate_of, screened_settings, timed_settings
+from harness.loop.followed_advice import with_followers
+from harness.loop.ledger_advice import candidate_of, least_gain, screened_settings, timed_settings
 from harness.loop.package_kernel import for_kernel
-from harness.loop.untried_advice import who_tried
+from harness.loop.untried_advice import TimedSettings, who_tried
 from harness.records import Hint, Recheck
 from harness.render.search_state import search_state_blocks
+from harness.render.sections import Block
 from harness.shell.arguments import BASELINE, command
 from harness.shell.verb import Outcome
 from harness.verbs.parts.context import contest_of, open_ledger, repaired
@@ -28,7 +32,14 @@ def run(arguments: Namespace) -> Outcome:
     inputs = replace(inputs, messages=(*repairs, *inputs.messages))
     state = search_state.search_state(inputs, plateau=arguments.plateau, limit=arguments.limit)
     checks = tuple(line for line in table.lines(attempts) if isinstance(line, Recheck))
-    return Outcome(document=state, text=lambda: search_state_blocks(state, checks))
+    is_simulated = state.champion is not None and state.champion.source == "simulated"
+
+    def text() -> Iterator[Block]:
+        least = least_seconds(inputs.problem, inputs.chip, inputs.report) if is_simulated else None
+        has_products = inputs.problem.work.matmul_flops > 0
+        return search_state_blocks(state, checks, least_seconds=least, has_products=has_products)
+
+    return Outcome(document=state, text=text)
 
 
 def _search_inputs(
@@ -53,7 +64,7 @@ def _search_inputs(
     if revoke is not None and revoke.is_on_branch is not False:
         # The revoke that gave the champion its title judged the champion last.
         last = history.attempt(ledger.place, revoke.number)
-    report, advice = None, tuple[Hint, ...]()
+    report, advice, timed = None, tuple[Hint, ...](), tuple[TimedSettings, ...]()
     screened = screened_settings(ledger.place, rows[begins:])
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip))
@@ -69,6 +80,9 @@ def _search_inputs(
             contest.directory,
             lambda: who_tried(champion_text, candidates, screened),
         )
+        advice = with_followers(advice, last.evidence, champion_text, ledger.place, rows[begins:], candidates)
+        timed = timed_settings(ledger.place, rows[begins:], candidates, last.evidence)
+        timed += edits.timed_edits(contest, champion_text)
     is_present = standing is not None and standing.key is not None and standing.key.timed == key.timed
     messages = list(skipped)
     if champion is None:
@@ -89,5 +103,6 @@ def _search_inputs(
         messages=tuple(messages),
         refused=refusals.refusals(ledger.place, champion.number) if champion else (),
         screened=screened,
-        timed=timed_settings(ledger.place, rows[begins:], candidates, last.evidence) if last else (),
+        timed=timed,
+        least_gain=least_gain(last.evidence) if last else 0.0,
     )

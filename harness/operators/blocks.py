@@ -18,6 +18,9 @@ BLOCK = 128
 # The shortest block that is changed. A change to fewer positions might move no output: one in 80 numbers of eight bits
 # is zero, and only three of eight rows of attention's composite inputs weigh all keys equally.
 _LEAST = 8
+# The shares of blocks of 128, and of blocks of 8, that begin with two equal lines. Lines at borders may be zero, and
+# zeros are not repeated, so most blocks of 128 get a pair.
+_EQUAL_STARTS = {BLOCK: 0.75, _LEAST: 0.25}
 # The smallest `share` with which `empty_lines` makes two runs.
 _TWO_RUNS = 0.05
 # The shortest length of reduced shapes: two of the smallest blocks.
@@ -110,6 +113,20 @@ def empty_lines(length: int, share: float, random: np.random.Generator) -> NDArr
     if is_empty.all():
         is_empty[int(random.integers(length))] = False
     return is_empty
+
+
+def repeated_lines(length: int, share: float, random: np.random.Generator) -> Rows:
+    """The lines of an axis that are to be copied to their next line, so that two neighbouring lines are equal.
+
+    Many blocks of 8, 16, 32 ... begin with two equal lines; in addition, `share` of all lines at random places are
+    copied. No line is both copied and overwritten, so there are pairs, but no longer runs.
+    """
+    starts, others = np.zeros(length, bool), random.random(length) < share
+    for size, part in _EQUAL_STARTS.items():
+        starts[::size] |= random.random(len(starts[::size])) < part
+    others[1:] &= ~others[:-1] & ~starts[:-1]
+    others[:-1] &= ~starts[1:]
+    return np.flatnonzero((starts | others)[:-1])
 
 
 def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:

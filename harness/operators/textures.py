@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators import space
-from harness.operators.blocks import borders, empty_lines
+from harness.operators.blocks import borders, empty_lines, repeated_lines
 from harness.operators.normals import normal
 from harness.records import Array, Statement
 
@@ -28,12 +28,18 @@ LIMITS = {
     "empty_rows": (0.0, 0.5),
     "empty_columns": (0.0, 0.5),
     "cancelled": (0.0, 0.9),
+    "repeated": (0.0, 0.2),
+    "sign": (-1, 1),
     "noise": (0.0, 1.0),
 }
+# Means far from zero, and different in every row or column, as in attention.
+_OFFSETS = (96.0, 104.0)
 # An attempt draws one recipe of each of these kinds.
 KINDS = ("scales", "outliers", "offsets", "even", "empty", "mixture")
 # The kind of recipe for shapes that get only one draw.
 ALL = "outliers"
+# The kinds with equal neighbouring rows and columns, and those with matrices of one sign.
+_REPEATING, _SIGNED = ("scales", ALL), ("scales", "empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ class Texture:
     - Each row and column has its own mean of up to `offset`.
     - `channels` of the columns are `channel_factor` times as large.
     - In each row, `spikes` random elements are +/-`spike`; no column gets a second spike before every column has one.
+    - If `sign` is 1 or -1, all elements have this sign (or are zero).
     - The fraction `zeros` of the elements is zero, and so are fractions of whole rows and columns, except in a vector
       (`blocks.empty_lines`).
     """
@@ -61,6 +68,7 @@ class Texture:
     zeros: float = 0.0
     empty_rows: float = 0.0
     empty_columns: float = 0.0
+    sign: int = 0
 
     def in_words(self) -> str:
         """The differences from N(0, 1), in words."""
@@ -73,6 +81,7 @@ class Texture:
             (self.column_offset, f"columns around +/-{self.column_offset:.3g}"),
             (self.channels, f"{self.channels} columns x {self.channel_factor:.3g}"),
             (self.spikes, f"{self.spikes} spikes of {self.spike:.3g} in each row"),
+            (self.sign, "no negative elements" if self.sign > 0 else "no positive elements"),
             (self.zeros, f"{self.zeros:.0%} zeros"),
             (self.empty_rows, f"{self.empty_rows:.0%} of the rows zero"),
             (self.empty_columns, f"{self.empty_columns:.0%} of the columns zero"),
@@ -82,15 +91,25 @@ class Texture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A texture for each input matrix, in order, and the fraction of the inner axis whose terms cancel."""
+    """A texture for each input matrix, in order, and properties that the matrices share.
+
+    - The fraction `cancelled` of the terms along the inner axis cancel.
+    - If `repeated` is not 0, many rows and columns equal the one before (`blocks.repeated_lines`), this fraction of
+      them at random places. The places are the same on all axes of the same length.
+    """
 
     textures: tuple[Texture, ...]
     cancelled: float = 0.0
+    repeated: float = 0.0
 
     def in_words(self, names: Sequence[str]) -> str:
         """The recipe's notable properties, in words for people."""
         phrases = [f"{name}: {texture.in_words()}" for name, texture in zip(names, self.textures, strict=False)]
-        return "; ".join([*phrases, *([f"{self.cancelled:.0%} of the terms cancel"] if self.cancelled else [])])
+        if self.cancelled:
+            phrases.append(f"{self.cancelled:.0%} of the terms cancel")
+        if self.repeated:
+            phrases.append("rows and columns equal to the one before")
+        return "; ".join(phrases)
 
 
 def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
@@ -100,6 +119,8 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
     first matrix spikes and rows of different scales. offsets: means that are not zero, and terms that cancel. even: all
     elements of a row of the first matrix are equal, so that roundings of equal terms do not average out. empty: rows
     and columns of zeros between others. mixture: any of the first three together, each matrix scaled, some with zeros.
+    In scales, outliers and half of the mixtures, neighbouring rows and columns are equal at many places. In half of the
+    matrices of scales and empty, all elements have the same sign.
     """
     if kind not in KINDS:
         raise ValueError(f"expected a kind of {KINDS}, got {kind!r}")
@@ -125,9 +146,13 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
             parts = [part for part in (scales, outliers, offsets) if random.random() < 0.5]
             made = {name: value for part in parts for name, value in part.items()}
             made |= {"scale": float(2 ** random.uniform(-20, 6)), "zeros": max(0.0, random.uniform(-1, 0.9))}
+        if kind in _SIGNED:
+            made["sign"] = int(random.choice([-1, 0, 0, 1]))
         textures.append(Texture(**made))
     cancels = kind == "offsets" or (kind == "mixture" and random.random() < 0.3)
-    return Recipe(textures=tuple(textures), cancelled=random.uniform(0.1, 0.9) if cancels else 0.0)
+    cancelled = random.uniform(0.1, 0.9) if cancels else 0.0
+    repeats = kind in _REPEATING or (kind == "mixture" and random.random() < 0.5)
+    return Recipe(textures=tuple(textures), cancelled=cancelled, repeated=random.uniform(0.02, 0.1) if repeats else 0.0)
 
 
 def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
@@ -155,6 +180,9 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
                 edges = borders(len(empty))
                 empty[empty_lines(len(empty), share, random)] = 0
                 empty[edges[random.random(len(edges)) < 0.5]] = 0
+    if texture.sign:
+        np.abs(array, out=array)
+        _scale(array, np.float32(texture.sign))
     return array.reshape(shape)
 
 
@@ -162,6 +190,35 @@ def _scale(values: NDArray[np.float32], factors: NDArray[np.float32] | np.float3
     """Multiplies `values` by `factors` in place; skips the work if all factors are 1, as is usual."""
     if np.any(factors != 1):
         values *= factors
+
+
+def repeat(arrays: Sequence[NDArray[Any]], share: float, random: np.random.Generator) -> None:
+    """Copies rows and columns to the next ones, at `blocks.repeated_lines`; lines of zeros are not copied.
+
+    The places are the same on all axes of the same length, so that the rows of a sum of two arrays repeat too. A vector
+    stays as it is.
+    """
+    matrices = [array.reshape(-1, *array.shape[-2:]) for array in arrays if array.ndim > 1]
+    lengths = sorted({length for matrix in matrices for length in matrix.shape[1:]})
+    places = {length: repeated_lines(length, share, random) for length in lengths}
+    for matrix in matrices:
+        for plane in matrix:
+            for lines in (plane, plane.T):
+                some = places[len(lines)]
+                some = some[lines[some].any(axis=1)]
+                lines[some + 1] = lines[some]
+
+
+def far_offsets(count: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """`count` numbers of size 96 to 104; the first half and the second half have opposite signs, drawn at random.
+
+    So there are large blocks without positive elements and large blocks without negative elements.
+    """
+    offsets = random.uniform(*_OFFSETS, count).astype(np.float32)
+    sign = np.float32(random.choice([-1, 1]))
+    offsets[: count // 2] *= sign
+    offsets[count // 2 :] *= -sign
+    return offsets
 
 
 def spike(rows: NDArray[Any], count: int, size: float, random: np.random.Generator) -> None:
@@ -239,4 +296,6 @@ class Textured(space.Recipes):
         if len(textures) != len(textured):
             raise ValueError(f"expected a texture for each of {len(textured)} inputs, got {len(textures)}")
         made = [build(texture, array.shape, random) for texture, array in zip(textures, textured, strict=True)]
+        if recipe.repeated:
+            repeat(made, recipe.repeated, random)
         return made, recipe.cancelled, random

@@ -20,8 +20,6 @@ from harness.operators.rounding import DTYPES, deviation, sum_variance
 from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
-# The range of the means of values whose sums grow evenly; each column has its own mean, as in attention.
-_OFFSETS = (96.0, 104.0)
 # Terms of two chips that cancel are this many times as large as the rest: a sum in bfloat16 (8 bits) loses all of the
 # rest.
 _CANCELLED = 2.0**10
@@ -90,7 +88,7 @@ class _Collective(OverChips, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """x of the named family. Raises ValueError for one that does not exist.
 
-        normal: N(0, 1). far-values: N(c, 1) with c near 100, different in every column. cancelling: N(0, 1); in
+        normal: N(0, 1). far-values: N(c, 1) with c near 100 or -100, different in every column. cancelling: N(0, 1); in
         reductions, large numbers are added on the first chip and subtracted on the last. composite: these by row.
         """
         dtype = DTYPES[self.dtype]
@@ -103,7 +101,7 @@ class _Collective(OverChips, textures.Textured):
         length = self._shape[-2]
         pattern = turned(_COMPOSITE, seed, length) if family == "composite" else (family,)
         kinds = np.array(pattern)[np.arange(length) % len(pattern)]
-        x[..., kinds == "far-values", :] += random.uniform(*_OFFSETS, self.columns).astype(np.float32)
+        x[..., kinds == "far-values", :] += textures.far_offsets(self.columns, random)
         opposed = kinds == "cancelling"
         if x.ndim > 2:
             large = _CANCELLED * random.standard_normal((int(opposed.sum()), self.columns), dtype=np.float32)

@@ -20,8 +20,6 @@ from harness.operators.space import DRAWN, RECIPE, generator
 from harness.operators.survey import checksum_errors
 from harness.records import Array, ExpectedCount, Statement, Work
 
-# Means far from zero, and different in every column, as in attention.
-_OFFSETS = (96.0, 104.0)
 # Terms that cancel are larger than the other terms by the square of this number. An accumulator in bfloat16 (8 bits)
 # loses all of the other terms. In float32 (24 bits), the loss is small compared with the rounding of the output.
 _CANCELLED = 16.0
@@ -85,8 +83,8 @@ class Matmul(Operator, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """A and B of the named family or recipe. Raises ValueError for a family that does not exist.
 
-        normal: all N(0, 1). far-values: N(c, 1) with c near 100 in A's rows and in B's columns, so that sums
-        grow evenly and an accumulator that is too narrow stops growing. needles: one term of every row,
+        normal: all N(0, 1). far-values: N(c, 1) with c near 100 or -100 in A's rows and in B's columns, so that
+        sums grow evenly and an accumulator that is too narrow stops growing. needles: one term of every row,
         anywhere or next to a border of a block along k, outweighs all others. cancelling: large terms in the first
         quarter of k meet their opposites in the last, so that a narrow accumulator loses the terms in between.
         composite: needles and cancelling by row, far values by column.
@@ -102,9 +100,9 @@ class Matmul(Operator, textures.Textured):
         kinds = np.array(pattern)[np.arange(self.m) % len(pattern)]
         if family in ("far-values", "composite"):
             columns = self.n if family == "far-values" else self._far_columns
-            b[:, self.n - columns :] += random.uniform(*_OFFSETS, columns).astype(np.float32)
+            b[:, self.n - columns :] += textures.far_offsets(columns, random)
         if family == "far-values":
-            a += random.uniform(*_OFFSETS, (self.m, 1)).astype(np.float32)
+            a += textures.far_offsets(self.m, random)[:, None]
         self._cancel(a, b, np.flatnonzero(kinds == "cancelling"))
         rows = np.flatnonzero(kinds == "needles")
         # Half of the needles are at borders of blocks, half anywhere: a kernel may also leave out less than a block.

@@ -24,8 +24,6 @@ from harness.records import Array, ExpectedCount, Statement, Work
 # The factor and the offset of a row of X in the composite, by its position modulo 5, counted from a drawn place.
 _EVEN, _FAR = (1.0, 0.0), (1.0, 1.0)
 _COMPOSITE = (_EVEN, (10.0, 0.0), _EVEN, (50.0, 0.0), _FAR)
-# Means far from zero, and different in every column, as in attention.
-_OFFSETS = (96.0, 104.0)
 # The most multiply-adds of a survey without Wd, each up to four times: a second on one core.
 _SURVEYED = 8 << 30
 # The number of hidden columns that are computed at a time.
@@ -135,9 +133,9 @@ class SwiGLU(Operator, textures.Textured):
         return tuple(array.astype(DTYPES[self.dtype]) for array in (x, *weights))
 
     def _move_away(self, up: NDArray[Any], random: np.random.Generator, *, all_columns: bool) -> None:
-        """Adds numbers near 100, scaled like the weights, to all columns of Wu or to the last eighth of them."""
+        """Adds numbers near 100 or -100, scaled like the weights, to all columns of Wu or to its last eighth."""
         count = self.hidden if all_columns else self.hidden // 8
-        offsets = random.uniform(*_OFFSETS, count).astype(np.float32)
+        offsets = textures.far_offsets(count, random)
         up[:, self.hidden - count :] += offsets * np.float32(self.model**-0.5)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:

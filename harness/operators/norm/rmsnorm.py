@@ -22,7 +22,6 @@ from harness.records import Array, ExpectedCount, Statement, Work
 
 # The kind of each row of the composite, by its position modulo 8, counted from a drawn place.
 _COMPOSITE = ("normal", "small", "spikes", "far-values", "normal", "large", "cancelling", "normal")
-_OFFSETS = (96.0, 104.0)
 # The factor of large rows. Squares of such numbers overflow float16, and bfloat16 cannot hold exact sums of them, but
 # they are far below float32's maximum.
 _LARGE = 2.0**14
@@ -33,6 +32,8 @@ _SPIKE = 2.0**10
 _SPIKES = 8
 # Residual streams carry values of this size that cancel to exactly 0.
 _CANCELLED = 2.0**14
+# The size of blocks of weights that are all 1 or all -1, their fraction, and that of other weights that are 1 or -1.
+_UNIT, _UNIT_BLOCKS, _UNITS = 8, 0.25, 0.05
 # The least divisor of an error, used where the expected element is zero or nearly zero.
 _LEAST_ERROR = 1e-30
 # Elements computed at a time: their float64 arrays, 512 KiB each, stay in a core's cache.
@@ -99,9 +100,10 @@ class RMSNorm(Operator, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """x, r and w (x and w without residual) of the named family. Raises ValueError for one that does not exist.
 
-        normal: all N(0, 1), weights N(1, 1/4). small: rows of zeros, and rows whose mean square is 10^-10 to a hundred
+        normal: all N(0, 1), weights N(1, 1/4); in all other families, drawn ones included, some weights and whole
+        blocks of 8 are exactly 1 or -1. small: rows of zeros, and rows whose mean square is 10^-10 to a hundred
         times eps. spikes: eight columns of each row, drawn for each row, have nearly all of the sum of squares.
-        far-values: rows N(c, 1) with c near 100; a kernel must not subtract the mean. large: squares near 2^28.
+        far-values: rows N(c, 1) with c near 100 or -100; a kernel must not subtract the mean. large: squares near 2^28.
         cancelling: r is nearly -x, so that h is far smaller than either; in some columns both are large and r is
         exactly -x. composite: all of these, by row.
         """
@@ -125,7 +127,7 @@ class RMSNorm(Operator, textures.Textured):
         textures.spike(spiked, _SPIKES, _SPIKE, random)
         x[spikes] = spiked
         far = np.flatnonzero(kinds == "far-values")
-        x[far] += random.uniform(*_OFFSETS, (len(far), 1)).astype(np.float32)
+        x[far] += textures.far_offsets(len(far), random)[:, None]
         large = np.flatnonzero(kinds == "large")
         x[large] *= np.float32(_LARGE)
         r[large] *= np.float32(_LARGE)
@@ -136,6 +138,8 @@ class RMSNorm(Operator, textures.Textured):
         if self.residual:
             x[np.ix_(opposed, columns)] = _CANCELLED
             r[np.ix_(opposed, columns)] = -_CANCELLED
+        if family != "normal":
+            _set_units(w, random)
         arrays = (x, r, w) if self.residual else (x, w)
         return tuple(array.astype(dtype) for array in arrays)
 
@@ -155,6 +159,7 @@ class RMSNorm(Operator, textures.Textured):
             exact = np.flatnonzero(columns)[:_SPIKES]
             made[0][:, exact] = np.asarray(_CANCELLED, dtype)
             made[1][:, exact] = np.asarray(-_CANCELLED, dtype)
+        _set_units(made[-1], random)
         return tuple(made)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
@@ -288,3 +293,14 @@ class RMSNorm(Operator, textures.Textured):
     def _with_h(self, y: NDArray[Any], h: NDArray[Any]) -> NDArray[Any]:
         """All outputs side by side, as a row of all outputs holds them."""
         return np.concatenate((y, h), axis=1) if self.residual else y
+
+
+def _set_units(w: NDArray[Any], random: np.random.Generator) -> None:
+    """Makes some weights exactly 1 or -1: whole aligned blocks of 8, often the first, and others at random places."""
+    signs = random.choice(np.array([-1, 1], w.dtype), len(w))
+    is_unit = random.random(len(w)) < _UNITS
+    starts = np.arange(0, len(w), _UNIT)
+    for start in starts[(random.random(len(starts)) < _UNIT_BLOCKS) | ((starts == 0) & (random.random() < 0.5))]:
+        is_unit[start : start + _UNIT] = True
+        signs[start : start + _UNIT] = signs[start]
+    w[is_unit] = signs[is_unit]

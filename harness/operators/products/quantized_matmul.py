@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import turned
+from harness.operators.blocks import drawn_block, repeated_lines, turned
 from harness.operators.controls import FEWEST_TERMS, Answer, added_in_bfloat16
 from harness.operators.fields import require_member
 from harness.operators.probes import Probe
@@ -28,6 +28,8 @@ _A, _Q, _SCALES, _ROW_SCALES = range(4)
 # Where scales of columns have all sizes, they are multiplied by powers of two down to 3e-11, below the least scale to
 # which quantizers clamp.
 _SMALLEST = 36
+# The fraction of scales that equal their neighbour, besides those at the first places of blocks.
+_REPEATED = 0.1
 _BYTES = {name: dtype.itemsize for name, dtype in (_NARROW | DTYPES).items()}
 
 
@@ -108,7 +110,8 @@ class QuantizedMatmul(Operator, Borrowed):
         """A Matmul's inputs of this family; each column of B, and each row of a narrow A, is scaled to the narrow type.
 
         Scales are up to twice as large as the narrow type needs, so that no scale is a round number in any unit. In all
-        families except `normal`, half of the scales are negative. In families that are not drawn, scales of columns
+        families except `normal`, half of the scales are negative, many neighbouring scales are equal, and so are all
+        scales of one run that begins or ends inside a block. In families that are not drawn, scales of columns
         also have all sizes, and some are 0. In the composite no scale is 0, because its probe must move every column.
         """
         a, b = self.lender.make_inputs(family, seed)
@@ -126,6 +129,8 @@ class QuantizedMatmul(Operator, Borrowed):
             if not family.startswith((DRAWN, RECIPE)):
                 scales *= np.exp2(-random.integers(_SMALLEST, size=scales.shape)).astype(np.float32)
                 scales[random.random(scales.shape) < (family != "composite") / 16] = 0
+            for some in (scales,) if row_scales is None else (scales, row_scales):
+                _repeat(some.reshape(-1), random)
         return (rounded, q, scales) if row_scales is None else (rounded, q, scales, row_scales)
 
     @property
@@ -250,6 +255,14 @@ def _quantized(values: Values, axis: int, dtype: str) -> tuple[Values, Values]:
     steps = np.where(largest > 0, largest / np.float32(most), np.float32(1 / 3)).astype(np.float32)
     scaled = np.clip(wide / steps, -most, most)
     return (np.rint(scaled) if dtype == "int8" else scaled).astype(_NARROW[dtype]), steps
+
+
+def _repeat(scales: Values, random: np.random.Generator) -> None:
+    """Makes some neighbouring scales equal, in pairs and in one run of about 128."""
+    lines = repeated_lines(len(scales), _REPEATED, random)
+    scales[lines + 1] = scales[lines]
+    run = drawn_block(len(scales), random)
+    scales[run.start : run.stop] = scales[int(random.choice(run))]
 
 
 def _relative_error(values: Values) -> Exact:

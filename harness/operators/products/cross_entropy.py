@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import borders, drawn_block, slices, turned
+from harness.operators.blocks import BLOCK, borders, drawn_block, slices, turned
 from harness.operators.controls import Answer, rounded
 from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
@@ -20,6 +20,12 @@ from harness.operators.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _X, _W, _LABELS = range(3)
+# The families, besides drawn ones, in which many labels are equal.
+_FILLED = ("sharp", "far-values", "cancelling")
+# The fraction of rows that get the filler as their label, and that of blocks with it at both ends.
+_FILLER_ROWS, _FILLER_ENDS = 0.25, 0.5
+# The number of labels at either end of such a block that are the filler.
+_END = 2
 _OWN = ("normal", "sharp", "few", "pointed", "rising", "flat", "deep")
 _OF_VALUES = ("far-values", "cancelling")
 # The kind of each row of the composite, by its position modulo 9, counted from a drawn place.
@@ -133,7 +139,8 @@ class CrossEntropy(Operator, Borrowed):
         word to word, so that the running maximum changes in every block. flat: every second row of X is zero, so
         that all words have the same logit; all labels are the same word. deep: all logits are far below zero, and in
         every second row even farther. far-values, cancelling, drawn: as in a Matmul. composite: all but the last three,
-        by row.
+        by row. In sharp, far-values, cancelling and drawn families, about a third of the labels are one filler word,
+        and a run of other labels are equal.
         """
         is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
         if not is_lent and family not in (*_OWN, "composite"):
@@ -219,11 +226,24 @@ class CrossEntropy(Operator, Borrowed):
         x[np.flatnonzero(kinds == "rising")] += np.float32(_RISING / square) * rising
 
     def _labels(self, family: str, seed: int) -> NDArray[np.int32]:
-        """Random words, every fourth next to a border of a block."""
+        """Random words, every fourth next to a border of a block; in some families, many labels are equal."""
         random = recipe_generator(f"labels of {family}", seed)
         labels = random.integers(self.vocabulary, size=(self.tokens, 1), dtype=np.int32)
         labels[::4, 0] = random.choice(borders(self.vocabulary), len(labels[::4]))
+        if family in _FILLED or family.startswith((DRAWN, RECIPE)):
+            self._repeat(labels[:, 0], random)
         return labels
+
+    def _repeat(self, labels: NDArray[np.int32], random: np.random.Generator) -> None:
+        """Makes labels equal: those of a run of rows, and a third of the others, with both ends of some blocks."""
+        run, filler = drawn_block(self.tokens, random), int(random.integers(self.vocabulary))
+        word = (filler + 1 + int(random.integers(max(1, self.vocabulary - 1)))) % self.vocabulary
+        is_filler = random.random(self.tokens) < _FILLER_ROWS
+        for rows in slices(self.tokens, BLOCK):
+            if random.random() < _FILLER_ENDS:
+                is_filler[rows][:_END] = is_filler[rows][-_END:] = True
+        labels[is_filler] = filler
+        labels[run.start : run.stop] = word
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Probes: each row must depend on its own row of X, on all parts of it, and on a drawn block of words."""

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.errors import UsageError
-from harness.operators import Attention, Problem, check
+from harness.operators import Attention, AttentionBackward, Problem, check
 from harness.operators.space import DRAWN
 
 CONTEST = Attention(sequence=16384, head_dim=128)
@@ -313,3 +313,16 @@ def test_a_recipe_makes_the_same_inputs_wherever_it_is_written_down(family: str)
 def test_what_is_no_recipe_is_refused(family: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         SMALL.make_inputs(family, 0)
+
+
+def test_values_far_from_zero_have_one_sign_in_each_head_and_both_signs_in_some_inputs() -> None:
+    problem = Attention(heads=2, sequence=256, head_dim=64)
+    for family, first in (("far-values", -1), ("far-below", 1)):
+        v = problem.make_inputs(family, 1)[2]
+        assert (np.sign(v[0]) == first).all()
+        assert (np.sign(v[1]) == -first).all()
+    one_head = AttentionBackward(sequence=256, head_dim=64)
+    for family, place in (("far-values", 2), ("far-gradients", 5)):
+        arrays = [one_head.make_inputs(family, seed)[place].astype(np.float32) for seed in range(8)]
+        assert {sign for array in arrays for sign in np.sign(array).flat} == {-1, 1}
+        assert all(len(np.unique(np.sign(array))) == 1 for array in arrays)

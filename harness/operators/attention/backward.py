@@ -176,7 +176,8 @@ class AttentionBackward(Operator, Recipes):
         from 2^-30 to 2^10. Half of its rows are also multiplied by 2^-16 to 2^-1, except in the composite.
 
         far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
-        is small compared with dp and delta.
+        is small compared with dp and delta. The sign of c alternates from head to head, as does that of far values; the
+        sign of the first head is drawn.
         far-scores: one number of about 50 to 300, below zero for most queries, is added to all scores of a query.
         light-keys: the first half to three quarters of the keys have hardly any weight for any query. Their dk and dv
         are as small as these weights, but have the same relative accuracy as those of other keys. The light keys always
@@ -205,6 +206,9 @@ class AttentionBackward(Operator, Recipes):
             arrays = attention_inputs.make(shape, "normal" if has_own else family, seed)
             if family == _FAR_SCORES:
                 _move_scores(self.scale, *arrays[:2], generator(family, seed))
+            elif family == "far-values":
+                # Only this family has far values, so with one head its sign must vary.
+                arrays[2][:] *= generator(f"sign of {family}", seed).choice((-1, 1))
         q, k, v = (array[0].astype(dtype) for array in arrays)
         o, lse = np.empty_like(q), np.empty(q.shape[:2], np.float32)
         rows = max(1, _CHUNK_PAIRS // self.sequence)
@@ -224,6 +228,7 @@ class AttentionBackward(Operator, Recipes):
         do = random.standard_normal(q.shape, dtype=np.float32)
         if family == _FAR_GRADIENTS:
             do += random.uniform(*_OFFSETS, (self.heads, 1, self.head_dim)).astype(np.float32)
+            do *= random.choice((-1, 1)) * attention_inputs.alternating_signs(self.heads)[:, None, None]
         elif family == "composite":
             attention_inputs.empty_gradients(do, seed, random)
         elif recipe.empty_queries:

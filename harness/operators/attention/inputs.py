@@ -16,7 +16,7 @@ FAR_BELOW = "far-below"
 FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values", FAR_BELOW)
 
 # The means of values: far from zero, and different in every column. A common mean would put all outputs on the same
-# point of a coarse grid, where rounding hides everything.
+# point of a coarse grid, where rounding hides everything. Their sign alternates from head to head.
 _OFFSETS = (96.0, 104.0)
 # The sizes of scores that lie far below, as powers of two: -1.3e5 to -2.7e8. Published kernels begin with a maximum of
 # -1e9 or less, and give hidden keys such a score.
@@ -109,9 +109,10 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
       rescale.
     - needles: every query has nearly all its weight on one key next to a block border.
     - equal-keys: every weight is the same.
-    - far-values: values N(c, 1) with c near 100, different in every column.
-    - far-below: far values; all scores of a query are one number from -2^17 to -2^28 (above zero for a quarter of the
-      queries), so that every weight is the same.
+    - far-values: values N(c, 1) with c near 100, different in every column, and below zero in every second head, the
+      first included.
+    - far-below: far values, above zero in the first head; all scores of a query are one number from -2^17 to -2^28
+      (above zero for a quarter of the queries), so that every weight is the same.
     - composite: all of these except far-below, in different rows, key ranges and columns. A block of queries and some
       other queries are zero.
 
@@ -134,9 +135,9 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
     elif family == "equal-keys":
         k[:] = k[:, :, :1]
     elif family == "far-values":
-        v += _offsets(shape, random, shape.head_dim)
+        _move_far(shape, random, v, -1)
     elif family == FAR_BELOW:
-        v += _offsets(shape, random, shape.head_dim)
+        _move_far(shape, random, v, 1)
         _lower(shape, random, q, k)
     elif family == "composite":
         _compose(shape, random, turned(_COMPOSITE, seed, shape.sequence), q, k, v)
@@ -144,13 +145,17 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
     return q, k, v
 
 
+def alternating_signs(heads: int) -> NDArray[np.float32]:
+    """`[heads]`: 1, -1, 1, -1 ... A kernel may branch on the sign of a whole block, so one head has one sign."""
+    return np.where(np.arange(heads) % 2, np.float32(-1), np.float32(1))
+
+
 def _compose(
     shape: InputSizes, random: np.random.Generator, pattern: tuple[float | None, ...], q: Values, k: Values, v: Values
 ) -> None:
     middle = shape.kv_sequence // 2
     k[:, :, middle : middle + shape.kv_sequence // 16] = k[:, :, middle : middle + 1]
-    far = slice(shape.head_dim - shape.head_dim // 8, None)
-    v[..., far] += _offsets(shape, random, shape.head_dim // 8)
+    _move_far(shape, random, v[..., shape.head_dim - shape.head_dim // 8 :], 1)
     v[:, :, borders(shape.kv_sequence)] *= 4
     kinds = [pattern[row % len(pattern)] for row in range(shape.sequence)]
     q *= np.array([1.0 if kind is None else kind for kind in kinds], dtype=np.float32)[:, None]
@@ -169,8 +174,10 @@ def _lower(shape: InputSizes, random: np.random.Generator, q: NDArray[Any], k: N
     q[..., channel] = random.choice([-1.0, -1.0, -1.0, 1.0], powers.shape) * np.exp2(powers)
 
 
-def _offsets(shape: InputSizes, random: np.random.Generator, columns: int) -> NDArray[np.float32]:
-    return random.uniform(*_OFFSETS, (shape.batch, shape.kv_heads, 1, columns)).astype(np.float32)
+def _move_far(shape: InputSizes, random: np.random.Generator, v: NDArray[Any], sign: int) -> None:
+    """Moves columns of the values far from zero: the first head's to the side of this sign."""
+    v += random.uniform(*_OFFSETS, (shape.batch, shape.kv_heads, 1, v.shape[-1])).astype(np.float32)
+    v *= sign * alternating_signs(shape.batch * shape.kv_heads).reshape(shape.batch, shape.kv_heads, 1, 1)
 
 
 def _aim(shape: InputSizes, random: np.random.Generator, q: Values, k: Values, rows: Rows) -> None:

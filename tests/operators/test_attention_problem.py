@@ -315,6 +315,22 @@ def test_what_is_no_recipe_is_refused(family: str) -> None:
         SMALL.make_inputs(family, 0)
 
 
+@pytest.mark.parametrize(
+    "problem", [Attention(sequence=512, head_dim=64), AttentionBackward(sequence=512, head_dim=64)]
+)
+def test_some_inputs_have_equal_neighbours_and_a_block_of_zero_values(problem: Any) -> None:
+    for seed in range(3):
+        q, k, v = problem.make_inputs("drawn-rises", seed)[:3]
+        for array in (q, v):
+            is_equal = (array[1:] == array[:-1]).all(axis=1)
+            assert is_equal[0]
+            assert array[0].any()
+            assert not (is_equal[1:] & is_equal[:-1]).any()
+        assert not (k[1:] == k[:-1]).all(axis=1).any()
+        is_zero = (problem.make_inputs("drawn-scales", seed)[2] == 0).all(axis=1)
+        assert is_zero.reshape(-1, 128).all(axis=1).any()
+
+
 def test_values_far_from_zero_have_one_sign_in_each_head_and_both_signs_in_some_inputs() -> None:
     problem = Attention(heads=2, sequence=256, head_dim=64)
     for family, first in (("far-values", -1), ("far-below", 1)):

@@ -15,7 +15,7 @@ from harness.operators.attention import space as attention_space
 from harness.operators.attention import survey as attention_survey
 from harness.operators.attention.space import Field, Recipe
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import slices
+from harness.operators.blocks import BLOCK, empty_block, slices
 from harness.operators.controls import Answer
 from harness.operators.fields import require_flag, require_positive
 from harness.operators.probes import Probe
@@ -172,8 +172,9 @@ class AttentionBackward(Operator, Recipes):
         """q, k, v of the named family or recipe as in Attention, their residuals, and do N(0, 1). Raises ValueError.
 
         Where a recipe or the composite makes queries zero in all heads, do is zero too; do is also zero in a share of
-        each head's other rows. In the composite, in drawn inputs and in far-scores, do is multiplied by a power of two
-        from 2^-30 to 2^10. Half of its rows are also multiplied by 2^-16 to 2^-1, except in the composite.
+        each head's other rows. The composite has a block of zero values. In the composite, in drawn inputs and in
+        far-scores, do is multiplied by a power of two from 2^-30 to 2^10. Half of its rows are also multiplied by 2^-16
+        to 2^-1, except in the composite.
 
         far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
         is small compared with dp and delta. The sign of c alternates from head to head, as does that of far values; the
@@ -209,6 +210,10 @@ class AttentionBackward(Operator, Recipes):
             elif family == "far-values":
                 # Only this family has far values, so with one head its sign must vary.
                 arrays[2][:] *= generator(f"sign of {family}", seed).choice((-1, 1))
+            elif family == "composite":
+                # No probe needs these values: dv does not depend on them, and ds = -p delta where dp is zero.
+                empty = empty_block(self.sequence, BLOCK, generator(f"zero values of {family}", seed))
+                arrays[2][:, :, empty] = 0
         q, k, v = (array[0].astype(dtype) for array in arrays)
         o, lse = np.empty_like(q), np.empty(q.shape[:2], np.float32)
         rows = max(1, _CHUNK_PAIRS // self.sequence)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.attention.inputs import InputSizes, empty_queries
-from harness.operators.blocks import empty_lines
+from harness.operators.blocks import BLOCK, empty_block, empty_lines
 from harness.operators.problem import Values
 
 # The largest magnitude of a number that is added to all scores of a query. It changes no weight, but a kernel's scores
@@ -34,6 +34,8 @@ LIMITS = {
     "empty_columns": (0.0, 0.5),
     "empty_keys": (0.0, 0.5),
     "empty_queries": (0.0, 0.5),
+    "equal_queries": (0.0, 0.5),
+    "equal_values": (0.0, 0.5),
 }
 # The keys that a field raises. step: all keys from `place` on. ramp: these keys, each more than the key before. sink:
 # `width` keys at `place`. some: each key with the probability `width`. stripe: every `width`-th key. needle: one key,
@@ -82,10 +84,13 @@ class Recipe:
       e^(-logits_spread u))^2) are added, u uniform in [0, 1) for each row and head.
     - Keys: only `distinct` keys (0: all) are different; all others are copies of them, and with `repeats_values` also
       have copies of their values. `channels` channels are `channel_factor` times as large.
+    - Pairs: the shares `equal_queries` of the queries and `equal_values` of the values, and the first row of the first
+      block and of half of the other blocks of 128, are copied to the next row, in all heads. The keys are not copied.
     - Values: N(c, s^2), with different c of up to `offset` and s = e^(-spread u) in each column. The values of each key
       are multiplied by e^(-key_spread u).
     - Zeros, as padding makes them: the share `empty_columns` of the values' columns, the share `empty_keys` of the keys
-      and their values, the share `empty_queries` of the queries and a block of queries (`inputs.empty_queries`).
+      and their values, the share `empty_queries` of the queries and a block of queries (`inputs.empty_queries`). With
+      `empty_values`, the values of a whole block of keys, and in half of all arrays these keys too.
     """
 
     fields: tuple[Field, ...] = ()
@@ -102,6 +107,9 @@ class Recipe:
     empty_columns: float = 0.0
     empty_keys: float = 0.0
     empty_queries: float = 0.0
+    empty_values: bool = False
+    equal_queries: float = 0.0
+    equal_values: float = 0.0
 
     def in_words(self) -> str:
         """The recipe's notable properties, in words for people."""
@@ -126,6 +134,12 @@ class Recipe:
             )
         if self.empty_queries:
             phrases.append(f"{self.empty_queries:.0%} of the queries and a block of them are 0")
+        if self.empty_values:
+            phrases.append("a block of the values is 0")
+        if self.equal_queries or self.equal_values:
+            phrases.append(
+                f"{self.equal_queries:.0%} of the queries and {self.equal_values:.0%} of the values equal the next"
+            )
         return "; ".join(phrases)
 
 
@@ -146,7 +160,8 @@ def _field_in_words(field: Field) -> str:
 def draw(kind: str, random: np.random.Generator) -> Recipe:
     """A recipe of this kind, its numbers drawn. Raises ValueError for a kind that does not exist.
 
-    rises: steps and ramps that begin in each octave of the keys.
+    rises: steps and ramps that begin in each octave of the keys; some neighbouring queries, and some neighbouring
+    values, are equal.
     creeps: scores that rise evenly along the keys, by 8 for some queries down to 0.01 for others, with little
     noise: a running maximum that is updated too late is late in every block.
     sinks: single keys at a different place for each query, and groups of few keys at one place for all queries.
@@ -158,9 +173,10 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     halfway between two neighbouring numbers of bfloat16. So a running maximum kept in bfloat16 moves by the distance of
     these numbers (128 from 2^14 on), and exp(-128) is 0.
     ties: few distinct keys.
-    scales: rows, channels, columns and keys of different scales; some queries are zero.
+    scales: rows, channels, columns and keys of different scales; some queries and a block of values are zero.
     mixture: up to eight fields of rises, sinks and shares, at any scales, sometimes with ties.
-    all: fields of rises, creeps, sinks, shares and far; some queries are zero.
+    all: fields of rises, creeps, sinks, shares and far; some queries are zero, and some neighbouring queries and values
+    are equal; half of all recipes have a block of zero values.
     All recipes of a kind have these properties; only their numbers are random.
     """
     if kind not in (*KINDS, ALL):
@@ -173,6 +189,8 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
             logits=_even(random, 0.3, 2),
             offset=_perhaps(random, 4.0),
             empty_columns=random.uniform(0.05, 0.5),
+            equal_queries=random.uniform(0.02, 0.2),
+            equal_values=random.uniform(0.02, 0.2),
         )
     if kind == "creeps":
         return Recipe(fields=(_creep(),), logits=_even(random, 0.001, 0.02), offset=_perhaps(random, 1.0))
@@ -203,6 +221,9 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
             offset=_perhaps(random, 4.0),
             empty_columns=0.05,
             empty_queries=0.05,
+            empty_values=bool(random.integers(2)),
+            equal_queries=0.05,
+            equal_values=0.05,
         )
     if kind == "ties":
         distinct = int(2 ** random.uniform(0, 6))
@@ -226,6 +247,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
             key_spread=_even(random, 0.5, 4),
             empty_keys=random.uniform(0, 0.3),
             empty_queries=random.uniform(0.05, 0.3),
+            empty_values=True,
         )
     return _mixture(random)
 
@@ -363,6 +385,9 @@ def build(shape: InputSizes, recipe: Recipe, random: np.random.Generator) -> tup
         if field.halfway:
             largest = deviation[..., 0] * random.uniform(*_LARGEST, q.shape[:3])
             _move_halfway(shape.scale, q, k, np.flatnonzero(directions[:, number]), largest)
+    for array, share in ((q, recipe.equal_queries), (v, recipe.equal_values)):
+        if share:
+            _repeat(array, share, random)
     if recipe.empty_keys:
         empty = empty_lines(shape.kv_sequence, recipe.empty_keys, random)
         k[:, :, empty] = 0
@@ -371,9 +396,29 @@ def build(shape: InputSizes, recipe: Recipe, random: np.random.Generator) -> tup
         same = random.integers(min(recipe.distinct, shape.kv_sequence), size=shape.kv_sequence)
         k = k[:, :, same]
         v = v[:, :, same] if recipe.repeats_values else v
+    if recipe.empty_values:
+        block = empty_block(shape.kv_sequence, BLOCK, random)
+        v[:, :, block] = 0
+        if random.integers(2):
+            k[:, :, block] = 0
     if recipe.empty_queries:
         empty_queries(q, recipe.empty_queries, random)
     return q, k, v
+
+
+def _repeat(array: Values, share: float, random: np.random.Generator) -> None:
+    """Copies some rows of `array` `[batch, heads, rows, head_dim]` to the next row, as `Recipe` describes.
+
+    No row equals more than one neighbour: roundings of equal rows do not average out.
+    """
+    length = array.shape[2]
+    starts = np.arange(0, length, BLOCK)
+    is_copied = np.asarray(random.random(length) < share)
+    is_copied[starts - 1] = False
+    is_copied[starts] = (random.random(len(starts)) < 0.5) | (starts == 0)
+    is_copied[-1] = False
+    copied = np.flatnonzero(is_copied & ~np.roll(is_copied, 1))
+    array[:, :, copied + 1] = array[:, :, copied]
 
 
 def _move_halfway(scale: float, q: Values, k: Values, channels: NDArray[np.int64], largest: Values) -> None:

@@ -2,7 +2,7 @@
 
 Row: 12
 Contest: plain
-Caught by: correctness wrong-result
+Caught by: correctness wrong-result; correctness non-finite
 """
 
 import functools

@@ -41,8 +41,38 @@ def equal(rows: int, groups: int) -> Sizes:
 
 
 def unaligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """Sizes of groups that may end anywhere."""
-    return _between(np.sort(random.integers(rows + 1, size=groups - 1)), rows)
+    """Sizes of groups that may end anywhere; in half of the draws, some of them are equal."""
+    draw = (_anywhere, _anywhere, pairs, all_but_one)[int(random.integers(4))]
+    return draw(rows, groups, random)
+
+
+def pairs(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """Sizes that are equal in neighbouring pairs of groups, and differ from pair to pair.
+
+    No size is a multiple of 8, and the first two are at least 8, if there are enough rows, and an even number of groups
+    whose rows are a multiple of 16. The last size differs from its neighbour's if the rows or the groups are odd.
+    """
+    half, count = rows // 2, -(-groups // 2)
+    if half // 8 < count:
+        sizes = _anywhere(half, count, random)
+    else:
+        # Multiples of 8 plus one of two remainders in turn: neither a border nor a distance of neighbours divides by 8.
+        borders = 8 * (1 + np.sort(random.permutation(half // 8 - 1)[: count - 1]))
+        sizes = _between(borders + np.resize(random.permutation(np.arange(1, 8))[:2], count - 1), half)
+    sizes = np.repeat(sizes, 2)[:groups]
+    sizes[-1] += rows - sizes.sum()
+    return sizes
+
+
+def all_but_one(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """Sizes of which all but one, often the first or the last, are the same odd number."""
+    most = rows // max(groups - 1, 1)
+    sizes = np.full(groups, max(0, int(random.integers(most // 2, most, endpoint=True)) - 1) | 1, np.int32)
+    if sizes.sum() - sizes[0] > rows:
+        return _anywhere(rows, groups, random)
+    place = (0, groups - 1, int(random.integers(groups)))[int(random.integers(3))]
+    sizes[place] += rows - sizes.sum()
+    return sizes
 
 
 def aligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
@@ -74,7 +104,7 @@ def empty_groups(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     if groups > 1:
         places = np.sort(random.permutation(groups - 1)[:full] + int(random.integers(2)))
     sizes = np.zeros(groups, np.int32)
-    sizes[places] = unaligned(rows, full, random)
+    sizes[places] = _anywhere(rows, full, random)
     return sizes
 
 
@@ -102,7 +132,7 @@ def crowded(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     sizes = np.ones(groups, np.int32)
     place = int(random.integers(groups - few + 1))
     others, left = np.r_[:place, place + few : groups], rows - few
-    sizes[others] = unaligned(left - left * 2 // 3, groups - few, random)
+    sizes[others] = _anywhere(left - left * 2 // 3, groups - few, random)
     sizes[random.choice(others)] += left * 2 // 3
     return sizes
 
@@ -129,6 +159,10 @@ def any_kind(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 def _thrown(rows: int, shares: NDArray[np.float64], random: np.random.Generator) -> Sizes:
     return random.multinomial(rows, shares).astype(np.int32)
+
+
+def _anywhere(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    return _between(np.sort(random.integers(rows + 1, size=groups - 1)), rows)
 
 
 def _between(borders: NDArray[np.int64], rows: int) -> Sizes:

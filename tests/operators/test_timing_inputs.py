@@ -78,10 +78,19 @@ def test_a_group_of_whole_tiles_begins_inside_a_tile(rows: int, groups: int) -> 
             assert ((sizes == whole) & (starts % 128 > 0)).any()
 
 
+def test_some_groups_are_equal_and_others_are_not() -> None:
+    for seed in range(8):
+        first, second, *others = WHOLE.make_inputs("needles", seed)[2].tolist()
+        assert first == second >= 8
+        assert others[0] == others[1] != first
+        counts = np.unique(WHOLE.make_inputs("far-values", seed)[2], return_counts=True)[1]
+        assert sorted(counts.tolist()) == [1, WHOLE.groups - 1]
+
+
 @pytest.mark.parametrize("groups", [1, 2, 3, 64])
 def test_sizes_of_every_kind_sum_to_the_rows(groups: int) -> None:
     random = np.random.default_rng(1)
-    for kind in (*group_sizes.DRAWN.values(), group_sizes.any_kind):
+    for kind in (*group_sizes.DRAWN.values(), group_sizes.pairs, group_sizes.all_but_one, group_sizes.any_kind):
         for rows in (1, 100, 4096):
             sizes = kind(rows, groups, random)
             assert (len(sizes), sizes.sum()) == (groups, rows)

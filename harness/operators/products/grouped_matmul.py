@@ -21,9 +21,9 @@ from harness.operators.survey import checksum_errors
 from harness.operators.timing import Stated
 from harness.records import Array, Statement, Work
 
-# Kinds of group sizes, used with values N(0, 1), and kinds of values, used with groups that end anywhere.
+# Kinds of group sizes, used with values N(0, 1), and kinds of values with the groups that they are used with.
 _OF_SIZES = ("equal", "empty-groups", "one-group", "single-rows", "aligned", "whole-tiles", "crowded")
-_OF_VALUES = ("needles", "far-values", "cancelling")
+_OF_VALUES = {"needles": group_sizes.pairs, "far-values": group_sizes.all_but_one, "cancelling": group_sizes.unaligned}
 _LHS, _RHS = range(2)
 
 
@@ -97,7 +97,8 @@ class GroupedMatmul(Operator, space.Borrowed):
 
         balanced, skewed: sizes as timed, values N(0, 1). equal, empty-groups, one-group, single-rows, aligned,
         whole-tiles, crowded: sizes of this kind (see `group_sizes`), values N(0, 1). needles, far-values, cancelling:
-        values as in a Matmul, groups that end anywhere. Drawn families: values as in a Matmul, sizes of any of these
+        values as in a Matmul, groups that end anywhere; neighbouring pairs of groups (needles), or all groups but one
+        (far-values), have equal sizes. Drawn families: values as in a Matmul, sizes of any of these
         kinds; whole-tiles sizes in the drawn family of the full shape. composite: values as in a Matmul, and crowded
         sizes, because no reduced shape has so many groups.
         """
@@ -113,9 +114,9 @@ class GroupedMatmul(Operator, space.Borrowed):
     def _group_sizes(self, family: str, seed: int) -> group_sizes.Sizes:
         if family in group_sizes.TIMED:
             return group_sizes.TIMED[family](self.m, self.groups)
-        kinds = {**dict.fromkeys(_OF_VALUES, "unaligned"), **{kind: kind for kind in _OF_SIZES}, "composite": "crowded"}
-        kinds[self._drawn_at_full] = "whole-tiles"
-        draw = group_sizes.DRAWN[kinds[family]] if family in kinds else group_sizes.any_kind
+        draws = {**_OF_VALUES, **{kind: group_sizes.DRAWN[kind] for kind in _OF_SIZES}}
+        draws |= {"composite": group_sizes.crowded, self._drawn_at_full: group_sizes.whole_tiles}
+        draw = draws.get(family, group_sizes.any_kind)
         return draw(self.m, self.groups, space.recipe_generator(f"sizes of {family}", seed))
 
     @property

@@ -108,6 +108,20 @@ def test_hidden_elements_may_be_the_least_but_one(dtype: str) -> None:
     assert len(np.unique(x.min(axis=1))) > 2
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_some_blocks_of_rows_are_negative_and_some_begin_with_equal_rows(dtype: str) -> None:
+    problem = TopK(rows=512, columns=128, k=4, dtype=dtype)
+    (composite,), (wide,), (rising,) = (problem.make_inputs(family, 5) for family in ("composite", "wide", "rising"))
+    assert (rising < 0).all()
+    assert (composite.reshape(-1, 64, 128) < 0).all(axis=(1, 2)).any()
+    for x in (composite, wide):
+        for size in (8, 16, 32):
+            first, second = x.reshape(-1, size, 128)[:, :2].swapaxes(0, 1)
+            is_equal = ((first == second) & (np.ptp(first, axis=1, keepdims=True) > 0)).all(axis=1)
+            assert is_equal.any()
+            assert not is_equal.all()
+
+
 def test_top_k_agrees_with_jax() -> None:
     import jax
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.operators import textures
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import around, drawn_block
+from harness.operators.blocks import around, drawn_block, empty_block
 from harness.operators.blocks import turned as begun_anywhere
 from harness.operators.controls import Answer
 from harness.operators.exact import ExactAnswers
@@ -35,6 +35,9 @@ _LEVELS = 4
 _BOTH_SIGNS = 0.25
 # The largest exponent of the powers of two that scale rows: the three bfloat16 parts of an element stay normal numbers.
 _WIDE = 60
+# The fewest rows of a block without positive elements, as log-probabilities are; the smallest blocks in which two rows
+# may be equal, and the share of these.
+_NEGATIVE_ROWS, _EQUAL_ROWS, _EQUAL_SHARE = 64, 8, 0.75
 # Multiplied by this, an element drawn from N(0, 1) exceeds all others of its row.
 _LOUD = 2.0**40
 
@@ -86,11 +89,12 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         """x of the named family. Raises ValueError for one that does not exist.
 
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: rows of one number.
-        falling, rising: sorted rows. near: neighbouring numbers of dtype, of either sign and any size. lanes: the
-        largest elements of a row are in columns that are 2, 4, 8 and so on to 128 apart; each row has one such stride,
-        and where possible at least k of these columns. masked: at most k elements of a row remain; all others are
-        replaced by one of the least numbers, such as -1e30. wide: each row of N(0, 1) times a power of two, from 2^-60
-        to 2^60. composite: all of these, by row, from a drawn place on.
+        falling, rising: sorted rows; rising ones are negative. near: neighbouring numbers of dtype, of either sign and
+        any size. lanes: the largest elements of a row are in columns that are 2, 4, 8 and so on to 128 apart; each row
+        has one such stride, and where possible at least k of these columns. masked: at most k elements of a row remain;
+        all others are replaced by one of the least numbers, such as -1e30. wide: each row of N(0, 1) times a power of
+        two, from 2^-60 to 2^60; in most blocks of 8 rows, two rows are equal, often the first two. composite: all of
+        these, by row, from a drawn place on, with as many equal rows; a block of rows is negative.
         """
         if family.startswith((DRAWN, RECIPE)):
             made, _, _ = self._textured(family, seed)
@@ -103,6 +107,8 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         ties, equal = np.flatnonzero(kinds == "ties"), np.flatnonzero(kinds == "equal")
         x[ties] = random.integers(-_LEVELS, _LEVELS, (len(ties), self.columns), endpoint=True)
         x[equal] = x[equal, :1]
+        if family == "rising":
+            x = _negative(x)
         for kind, direction in (("falling", -1), ("rising", 1)):
             rows = np.flatnonzero(kinds == kind)
             x[rows] = np.sort(x[rows], axis=1)[:, ::direction]
@@ -121,6 +127,11 @@ class TopK(Operator, ExactAnswers, textures.Textured):
             masked = np.full(self.columns, random.choice(lows), np.float32)
             masked[seen] = x[row, seen]
             x[row] = masked
+        if family == "composite":
+            block = empty_block(self.rows, _NEGATIVE_ROWS, random)
+            x[block] = _negative(x[block])
+        if family in ("wide", "composite"):
+            _make_rows_equal(x, random)
         return (self._without_negative_zeros(x),)
 
     @property
@@ -205,3 +216,17 @@ class TopK(Operator, ExactAnswers, textures.Textured):
             "the last of equal elements": lambda inputs, rows: self._chosen(inputs, rows, last_of_equals=True),
             "the first half of the columns": from_half,
         }
+
+
+def _negative(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.where(x == 0, np.float32(-1), -np.abs(x))
+
+
+def _make_rows_equal(x: NDArray[np.float32], random: np.random.Generator) -> None:
+    """Makes two rows of some blocks of 8 equal: the first two, the last two, the first and the last, or any two."""
+    last = _EQUAL_ROWS - 1
+    for start in range(0, len(x) - last, _EQUAL_ROWS):
+        if random.random() < _EQUAL_SHARE:
+            any_two = tuple(random.choice(_EQUAL_ROWS, 2, replace=False).tolist())
+            row, other = ((0, 1), (0, 1), (0, 1), (last - 1, last), (0, last), any_two)[int(random.integers(6))]
+            x[start + other] = x[start + row]

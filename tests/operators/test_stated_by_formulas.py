@@ -67,10 +67,10 @@ def test_mixed_tokens_see_the_keys_up_to_their_own() -> None:
     assert LATENT.matmul_flops() == 2 * 2 * (2 * 128 + 32) * seen
 
 
-def tables(problem: CacheRows | LatentAttention) -> list[dict[str, Any]]:
-    """The tables of untimed inputs, by name, for ten seeds."""
+def tables(problem: CacheRows | LatentAttention, seeds: int = 10) -> list[dict[str, Any]]:
+    """The tables of untimed inputs, by name, for some seeds."""
     names = [array.name for array in problem.statement().inputs]
-    return [dict(zip(names, problem.make_inputs("normal", seed), strict=True)) for seed in range(10)]
+    return [dict(zip(names, problem.make_inputs("normal", seed), strict=True)) for seed in range(seeds)]
 
 
 def test_pieces_lie_anywhere_in_the_new_rows_and_columns_behind_them_hold_anything() -> None:
@@ -82,6 +82,17 @@ def test_pieces_lie_anywhere_in_the_new_rows_and_columns_behind_them_hold_anythi
         copied = [row for _, start, rows in columns.T[:count] for row in range(start, start + rows)]
         assert len(set(copied)) == len(copied)
         assert max(copied) < ROWS.tokens
+
+
+def test_pieces_follow_each_other_in_the_cache_in_the_new_rows_or_in_both() -> None:
+    places = set()
+    for made in tables(ROWS, 30):
+        place, start, rows = made["slices"][:, : int(made["count"][0])]
+        follows = (at[1:] == at[:-1] + rows[:-1] for at in (place, start))
+        places |= set(zip(*(some.tolist() for some in follows), strict=True))
+        assert (place // ROWS.page_size == (place + rows - 1) // ROWS.page_size).all()
+        assert len(set((place // ROWS.page_size).tolist())) == len(place)
+    assert len(places) == 4
 
 
 @pytest.mark.parametrize("family", ["written-before", "composite"])

@@ -104,7 +104,9 @@ class CacheRows(Formula):
         """Pieces of new rows, each in a page of its own; in the timed call, equally long and without gaps in NEW.
 
         In the family in-order, pieces also fill the beginnings of successive pages. In all other calls their lengths
-        differ widely, they come in any order and with gaps, and the columns beyond COUNT hold pieces too.
+        differ widely, and the columns beyond COUNT hold pieces too. Runs of pieces then lie in successive pages, and
+        other runs follow each other in NEW. Some pieces end or begin with their page, so that some follow each other
+        in the cache but not in NEW, some in NEW but not in the cache, and some in both.
         """
         is_even = family in (*self.timed, _IN_ORDER)
         count = self.pieces if is_even else int(random.integers(1, self.pieces + 1))
@@ -117,9 +119,9 @@ class CacheRows(Formula):
             pages, inside = np.arange(count), [0] * count
         slices = np.zeros((3, self.pieces), np.int32)
         if not is_even:
-            order = random.permutation(count)
-            gaps = np.diff(np.sort(random.integers(self.tokens - lengths.sum() + 1, size=count)), prepend=0)
-            starts[order] = np.cumsum(lengths[order]) - lengths[order] + np.cumsum(gaps)
+            starts, pages = _in_runs(lengths, self.tokens, random), _in_runs(np.ones(count, int), self.pages, random)
+            is_at_border = random.random(count) < random.choice([0.25, 1])
+            inside = np.where(is_at_border, np.where(pages % 2, 0, self.page_size - lengths), inside).tolist()
             rest = self.pieces - count
             slices[:, count:] = (
                 random.integers(self.pages, size=rest) * self.page_size,
@@ -143,3 +145,13 @@ class CacheRows(Formula):
         for place, start, rows in slices.T[: count[0]]:
             y[place : place + rows] = new[start : start + rows]
         return y
+
+
+def _in_runs(lengths: Values, room: int, random: np.random.Generator) -> Values:
+    """The starts of spans of these lengths in `room`: runs of spans follow each other, in any order and with gaps."""
+    runs = np.split(np.arange(len(lengths)), np.flatnonzero(random.random(len(lengths) - 1) < 0.5) + 1)
+    turned = [runs[run] for run in random.permutation(len(runs))]
+    gaps = np.sort(random.integers(room - lengths.sum() + 1, size=len(runs)))
+    order, starts = np.concatenate(turned), np.empty(len(lengths), np.int64)
+    starts[order] = np.cumsum(lengths[order]) - lengths[order] + np.repeat(gaps, [len(run) for run in turned])
+    return starts

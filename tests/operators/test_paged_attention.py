@@ -88,6 +88,21 @@ def test_each_kind_has_what_it_is_for() -> None:
     assert len({tables(RAGGED, "any", seed).cu_q_lens[tables(RAGGED, "any", seed).count] == 48 for seed in seeds}) == 2
 
 
+def test_some_sequences_are_equally_long_or_have_successive_pages_and_others_are_not() -> None:
+    pairs = forks = runs = 0
+    for seed in range(40):
+        for family in ("any", "shared-pages"):
+            first, second, *others = tables(DECODE, family, seed).sequences(DECODE.page_size)
+            is_pair = first.length == second.length != others[0].length
+            pairs += is_pair
+            forks += (
+                is_pair and bool(first.pages[0] == second.pages[0]) and first.pages.tolist() != second.pages.tolist()
+            )
+            in_order = [bool((np.diff(each.pages) == 1).all()) for each in (first, second) if len(each.pages) > 2]
+            runs += len(set(in_order)) == 2
+    assert min(pairs, forks, runs) >= 5
+
+
 def test_what_is_timed_is_decoding_and_a_mixed_batch() -> None:
     assert tuple(timing_inputs(RAGGED)) == ("mixed", "decode")
     assert tuple(timing_inputs(DECODE)) == ("decode",)

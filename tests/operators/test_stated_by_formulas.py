@@ -130,6 +130,17 @@ def test_several_sequences_may_have_many_tokens_and_some_none(problem: LatentAtt
         assert (inputs["lens"] >= many).all()
 
 
+def test_some_neighbours_are_equally_long_or_have_successive_pages_and_others_are_not() -> None:
+    lengths, in_order = set(), set()
+    for made in tables(LATENT, 30):
+        lengths.add(tuple((np.diff(made["lens"][:3]) == 0).tolist()))
+        if (made["lens"][:2] > LATENT.page_size).all():
+            first, second = made["at"].reshape(LATENT.sequences, -1)[:2].tolist()
+            in_order.add((first[1] - first[0] == 1, second[1] - second[0] == 1))
+    assert {(True, False), (False, False)} <= lengths
+    assert {(True, False), (False, True)} & in_order
+
+
 def test_of_as_many_tokens_as_sequences_each_has_one() -> None:
     assert all((np.diff(inputs["starts"]) == 1).all() for inputs in tables(replace(LATENT, tokens=4)))
 

@@ -10,7 +10,7 @@ from harness.operators import group_sizes
 from harness.operators.axes import axis
 from harness.operators.fields import require, require_flag, require_positive
 from harness.operators.formula import Formula, Rounds
-from harness.operators.paged.tables import share_pages
+from harness.operators.paged.tables import make_pairs_equal, share_pages, shuffled_runs
 from harness.operators.problem import Values
 from harness.operators.space import generator
 from harness.records import Array, Statement, Work
@@ -155,7 +155,8 @@ class LatentAttention(Formula):
 
         Pages that sequences have in common hold only keys from before the call. Entries after a sequence's last page
         hold any number in range. In the timed call the last sequence has all tokens that are left; in other calls
-        several may have many, and there may be fewer sequences than the tables have room for.
+        several may have many, and there may be fewer sequences than the tables have room for. In half of these calls,
+        runs of pages have successive numbers; in as many, some neighbouring sequences are equally long.
         """
         longest = self.pages_per_sequence * self.page_size
         queries = np.ones(self.sequences, np.int32)
@@ -170,9 +171,13 @@ class LatentAttention(Formula):
         if family == _EQUAL:
             # The length is not a whole number of pages; otherwise a missing mask would go unnoticed.
             lens[:] = longest - self.lengths_of * random.integers(1, max(self.page_size // self.lengths_of, 2))
+        elif family not in self.timed and random.integers(2):
+            make_pairs_equal(lens, random)
         lens = -(-np.maximum(lens, queries) // self.lengths_of) * self.lengths_of
         decoding = int(np.argmax(np.append(queries, 0) != 1))
         pages = random.permutation(self.pages)[: self.sequences * self.pages_per_sequence]
+        if family not in (*self.timed, _IN_ORDER) and random.integers(2):
+            pages = shuffled_runs(self.pages, random)[: len(pages)]
         if family == _IN_ORDER:
             pages = np.arange(len(pages)) + random.integers(self.pages - len(pages), endpoint=True)
         at = pages.reshape(self.sequences, self.pages_per_sequence)

@@ -128,6 +128,9 @@ def timed(room: Room, kind: str) -> PageTables:
 def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
     """Random tables of this kind. Pages are in random order, except in-order; unused entries hold any number in range.
 
+    In half of the draws, runs of pages have successive numbers, which may be all pages of a sequence. Some
+    neighbouring sequences are equally long in shared-pages and in half of the draws of any.
+
     - any: any lengths and numbers of queries.
     - page-borders: sequences, or their history, end at a border of a page or next to it.
     - fresh: no keys except those of the queries themselves, so that a single query has one key.
@@ -146,7 +149,7 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
         longest = min(room.longest, room.pages // most * room.page_size)
         # The length is not a whole number of pages; otherwise a missing mask would go unnoticed.
         length = longest - int(random.integers(1, max(room.page_size, 2)))
-        return _placed(room, queries, np.full(most, length), random)
+        return _placed(room, queries, np.full(most, length), random, kind)
     few = min(most, 2) if kind == "few-sequences" else most
     count = most if room.is_decode else int(random.integers(1, few, endpoint=True))
     if kind == "whole-blocks":
@@ -163,9 +166,11 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
         lengths = whole + queries * random.integers(2, size=count)
     elif kind == "fresh":
         lengths = queries
+    elif kind == "shared-pages" or (kind == "any" and random.random() < 0.5):
+        make_pairs_equal(lengths, random)
     elif kind == "full-table":
         lengths[random.permutation(count)[: max(1, count // 3)]] = room.longest
-    return _placed(room, queries, lengths, random, is_shared=kind == "shared-pages", is_in_order=kind == "in-order")
+    return _placed(room, queries, lengths, random, kind)
 
 
 def _queries(room: Room, count: int, random: np.random.Generator) -> NDArray[np.int64]:
@@ -197,9 +202,7 @@ def _placed(
     queries: NDArray[np.int64],
     lengths: NDArray[np.int64],
     random: np.random.Generator,
-    *,
-    is_shared: bool = False,
-    is_in_order: bool = False,
+    kind: str | None = None,
 ) -> PageTables:
     """The tables of sequences with these numbers of queries and keys; with fewer keys if the pages do not suffice."""
     lengths = np.clip(lengths, queries, room.longest)
@@ -215,14 +218,16 @@ def _placed(
     kv_lens = random.integers(room.longest, size=room.sequences, endpoint=True)
     kv_lens[:count] = lengths
     indices = random.integers(room.pages, size=(room.sequences, room.pages_per_sequence))
-    if is_in_order:
+    if kind == "in-order":
         numbers = np.arange(room.pages) + random.integers(room.pages - needed.sum(), endpoint=True)
+    elif kind is not None and random.random() < 0.5:
+        numbers = shuffled_runs(room.pages, random)
     else:
         numbers = random.permutation(room.pages)
     pages = np.split(numbers[: needed.sum()], np.cumsum(needed)[:-1])
     for sequence_pages, row in zip(pages, indices[:count], strict=True):
         row[: len(sequence_pages)] = sequence_pages
-    if is_shared:
+    if kind == "shared-pages":
         share_pages(indices[:count], (lengths - queries) // room.page_size, random)
     return PageTables(
         kv_lens=kv_lens.astype(np.int32),
@@ -230,6 +235,19 @@ def _placed(
         cu_q_lens=starts.astype(np.int32),
         count=count,
     )
+
+
+def make_pairs_equal(lengths: NDArray[Any], random: np.random.Generator) -> None:
+    """Makes each second length equal to the one before it, in most pairs; the first pair is always equal."""
+    is_equal = random.random(len(lengths) // 2) < 0.75
+    is_equal[:1] = True
+    lengths[1::2] = np.where(is_equal, lengths[: len(lengths) // 2 * 2 : 2], lengths[1::2])
+
+
+def shuffled_runs(count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """The numbers below `count` in runs of successive numbers; their mean length is drawn, and is often long."""
+    runs = np.split(np.arange(count), np.flatnonzero(random.random(count - 1) < random.random() ** 2) + 1)
+    return np.concatenate([runs[run] for run in random.permutation(len(runs))])
 
 
 def share_pages(indices: NDArray[Any], whole: NDArray[np.int64], random: np.random.Generator) -> None:

@@ -275,9 +275,10 @@ PLANTED: dict[str, tuple[Attention, Kernel, set[str]]] = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_dependence_is_seen_by_probes_only(name: str) -> None:
+def test_a_planted_dependence_is_seen_by_probes(name: str) -> None:
     problem, run, expected = PLANTED[name]
-    assert passes_values(problem, run)
+    # Values of zero show hidden keys too, in rows that see nothing else.
+    assert passes_values(problem, run) or name == "hidden keys show"
     failures = {word: failure for word, failure in verdicts(problem, run).items() if failure is not None}
     # A leak may also show in other probes, depending on the roundings.
     assert expected <= set(failures)

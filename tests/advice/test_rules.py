@@ -597,6 +597,8 @@ SILENT: dict[str, list[Evidence | Case]] = {
         # Weights made strip by strip: many exponentials, none of them twice. The trace says so, or the run.
         with_exponentials(1.1, 2.2, with_counts(good(), exp=9)),
         with_exponentials(2.0, 1.1, with_counts(good(), exp=9)),
+        # A sum for each lane, rescaled once for every 512 columns.
+        with_exponentials(1.5, 2.5, with_counts(good(), exp=9)),
     ],
     "staged reductions": [with_counts(good(), reduction=4)],
     "misaligned blocks": [

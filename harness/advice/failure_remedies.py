@@ -162,8 +162,9 @@ _EVERYWHERE_A_LITTLE = (
     "rounded too early, or for an approximation (pl.reciprocal(approx=True) is taken to be as exact as bfloat16)"
 )
 _SCATTERED = (
-    "wrong elements are scattered over the whole output: look for a property of their inputs, such as a large or a "
-    "negative number, for which the kernel loses digits or overflows"
+    "wrong elements are scattered over this part: if they are at equal distances, such as every 8th row or the last of "
+    "every 128 columns, look at that row or column of a tile; otherwise look for a property of their inputs, such as a "
+    "large or a negative number, for which the kernel loses digits or overflows"
 )
 _IN_FLOAT32 = "keep in float32 the values that the message names, until they are used"
 _AGAIN = "`ratchet.sh judge` checks again without recording"

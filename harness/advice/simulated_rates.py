@@ -96,11 +96,14 @@ def room_words(published: float, passing: float, floor: str = "roofline") -> str
     return f"{words}, {percent(passing)} above {LIMIT}" if differ(published, passing) else words
 
 
-def above_limit(published: float | None, passing: float | None, preposition: str = "above") -> str:
-    """`4.1% above what the simulator lets pass`, or "" if this share is unknown or not notably below the published."""
+def above_limit(published: float | None, passing: float | None, words: str = f"above {LIMIT}") -> str:
+    """`4.1% above what the simulator lets pass`, or the share with other `words`.
+
+    "" if this share is unknown or not notably below the published.
+    """
     if published is None or passing is None or passing > published or not differ(published, passing):
         return ""
-    return f"{percent(passing)} {preposition} {LIMIT}"
+    return f"{percent(passing)} {words}"
 
 
 def differ(published: float, passing: float) -> bool:

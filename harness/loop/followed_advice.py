@@ -77,13 +77,13 @@ def _followed(
     rule: str,
     attempt: Attempt,
     kinds: Sequence[str],
-    before: Mapping[str, float | None],
+    before: Mapping[str, float | None] | None,
     after: Mapping[str, float | None] | None,
 ) -> str:
     """The beginning of a sentence on the attempt if it followed the rule, else ""."""
     if rule.casefold() in attempt.hypothesis.casefold():
-        return f"attempt {attempt.number} tried this"
-    if not before or not after or rule not in before:
+        return f"attempt {attempt.number} names this in its hypothesis"
+    if before is None or after is None or rule not in before:
         return ""
     where = f"in attempt {attempt.number} ({'+'.join(kinds)}) this is"
     if rule not in after:
@@ -92,14 +92,14 @@ def _followed(
     return f"{where} halved or less" if was and now is not None and now <= _HALVED * was else ""
 
 
-def _costs(evidence: Evidence) -> dict[str, float | None]:
+def _costs(evidence: Evidence) -> dict[str, float | None] | None:
     """The seconds that each rule's finding costs, or the bound on its gain; None if neither is known.
 
-    Empty for a suite, whose members have findings of their own, and without a possible time.
+    None as a whole for a suite, whose members have findings of their own, and without a possible time.
     """
     report = reporting.report(evidence, chip(evidence.chip))
     if evidence.members or evidence.failure is not None or report.seconds is None or report.impossible:
-        return {}
+        return None
     seen = diagnose.observe(evidence, report, report.seconds)
     shares = {rule.name: case.gain or case.cost or None for rule, case in diagnose.findings(seen)}
     return {name: share and share * report.seconds for name, share in shares.items()}

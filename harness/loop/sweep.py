@@ -9,6 +9,7 @@ fastest of many settings. So the more programs were looked at, the larger the ga
 (`judge/verdict/compare_simulated.py`).
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -232,7 +233,7 @@ def _required(verdict: Verdict, policy: Policy, least_gain: float | None) -> flo
     The interval is wider than the champion's uncertainty alone if the judged setting is more uncertain.
     """
     ratio, high = verdict.time_ratio, verdict.time_ratio_high
-    if least_gain is None or not ratio or not high:
+    if least_gain is None or not ratio or not high or math.isinf(high):
         return least_gain
     return max(policy.minimum_effect, 1 - ratio / high)
 

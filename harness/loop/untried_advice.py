@@ -39,7 +39,7 @@ def untried(
     """The hints on `candidate` without hints whose edits were all tried in it; and a sentence on each hint left out.
 
     `others` are the attempts' candidates. `screened` are the settings that sweeps tried, each with the attempt of its
-    sweep. Edits that were slower in a kernel with another body, by `timed`, or that saved less there than the threshold
+    sweep. Edits that were slower in another kernel, by `timed`, or that saved less there than the threshold
     `least_gain`, are marked and not left out. Hints whose known gains are all below the threshold come last.
     """
     tried_by = who_tried(candidate, others, screened)
@@ -72,7 +72,7 @@ def _times_elsewhere(
 ) -> tuple[tuple[str, str], ...]:
     """For each of the edit's constants, the newest record that compares its values, in words, and the change.
 
-    Such as `slower with another body, by the sweep of attempt 3` and `BR=256 (1.1% more time)`.
+    Such as `slower in another kernel, by the sweep of attempt 3` and `BR=256 (1.1% more time)`.
 
     () if a constant has no such record, or if the new value saves `least_gain` in one of these records. A record
     compares the values of a constant if
@@ -87,7 +87,7 @@ def _times_elsewhere(
         if ratio <= 1 - least_gain:
             return ()
         fate = "slower" if ratio > 1 else f"below the threshold of {percent(least_gain)}"
-        changes.append((f"{fate} with another body, by {by}", f"{name}={edit.new} ({less_time(ratio)})"))
+        changes.append((f"{fate} in another kernel, by {by}", f"{name}={edit.new} ({less_time(ratio)})"))
     return tuple(changes)
 
 

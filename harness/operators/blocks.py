@@ -19,7 +19,7 @@ BLOCK = 128
 # is zero, and only three of eight rows of attention's composite inputs weigh all keys equally.
 _LEAST = 8
 # The shares of blocks of 128, and of blocks of 8, that begin with two equal lines. Lines at borders may be zero, and
-# zeros are not repeated, so most blocks of 128 get a pair.
+# zeros are not repeated, so that a third or more of the blocks of 128 begin with a pair.
 _EQUAL_STARTS = {BLOCK: 0.75, _LEAST: 0.25}
 # The smallest `share` with which `empty_lines` makes two runs.
 _TWO_RUNS = 0.05

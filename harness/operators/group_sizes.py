@@ -49,8 +49,8 @@ def unaligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 def pairs(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     """Sizes that are equal in neighbouring pairs of groups, and differ from pair to pair.
 
-    No size is a multiple of 8, and the first two are at least 8, if there are enough rows, and an even number of groups
-    whose rows are a multiple of 16. The last size differs from its neighbour's if the rows or the groups are odd.
+    If there are enough rows, in a multiple of 16, and an even number of four or more groups, then no size is a multiple
+    of 8, and the first two are at least 8. The last size differs from its neighbour's if rows or groups are odd.
     """
     half, count = rows // 2, -(-groups // 2)
     if half // 8 < count:

@@ -94,8 +94,8 @@ class Recipe:
     """A texture for each input matrix, in order, and properties that the matrices share.
 
     - The fraction `cancelled` of the terms along the inner axis cancel.
-    - If `repeated` is not 0, many rows and columns equal the one before (`blocks.repeated_lines`), this fraction of
-      them at random places. The places are the same on all axes of the same length.
+    - If `repeated` is not 0, many rows and columns (along the last two axes) equal the one before, this fraction of
+      them at random places (`blocks.repeated_lines`). The places are the same on all axes of the same length.
     """
 
     textures: tuple[Texture, ...]

@@ -36,7 +36,8 @@ WORST_FACTOR = 10.0
 # allows 1.25 times the honest variance in addition. An accumulator that is rounded to bfloat16 between four blocks adds
 # 2 times that variance (measured root mean square: 1.75, and 7 with 128 blocks).
 RMS_FACTOR = 1.5
-# Of a few elements, even honest errors do not average out: so many deviations of their root mean square are allowed.
+# The root mean square of the errors of n honest elements has a standard deviation of 1 / sqrt(2 n), in units of
+# rounding: so many of these deviations are allowed. For fewer than 32 elements this is more than RMS_FACTOR.
 _BY_CHANCE = 4.0
 # A forbidden rounding is detected by projecting the kernel's error onto the error of this rounding. The projection, as
 # a share of the rounding's error, is 1 for a kernel that makes the rounding. For other kernels it is at most about

@@ -91,7 +91,9 @@ def _gap(evidence: Evidence, report: Report) -> str:
     if report.gap_seconds is None or report.gap_fraction is None:
         return "unknown"
     size = f"{percent(report.gap_fraction)} of actual: {report.gap_size}"
-    passing = above_limit(report.gap_fraction, passing_gap(evidence, report, chip(report.chip)), "by")
+    passing = above_limit(
+        report.gap_fraction, passing_gap(evidence, report, chip(report.chip)), "at the simulator's rates"
+    )
     return f"{_ms(report.gap_seconds)} ({'; '.join(filter(None, (size, passing)))})"
 
 

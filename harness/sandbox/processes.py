@@ -80,10 +80,11 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
 
 
 def waited_seconds(of_child: Iterable[Process], seconds: float) -> float:
-    """The part of the last `seconds` in which these processes were ready to run, but waited for a core.
+    """The seconds, at most `seconds`, in which these processes were ready to run, but waited for a core.
 
-    It is 0 on an idle machine, for any number of threads, and about nine tenths of the time that a process computes if
-    ten others want its core. A process that sleeps does not wait. It is also 0 if the kernel does not report the times.
+    Times count from the start of each process, so those of its earlier jobs are included. The result is 0 on an idle
+    machine, for any number of threads, and about nine tenths of the time of a process that never sleeps if nine others
+    want its core. A process that only sleeps does not wait. The result is also 0 if Linux does not report the times.
     """
     ran = waited = 0
     for process in of_child:

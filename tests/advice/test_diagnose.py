@@ -128,7 +128,7 @@ def test_a_mistake_in_the_program_is_told_from_what_jax_lacks(sentence: str, wor
         (np.s_[:, :], "nearly the whole output is wrong"),
         (np.s_[64:, :], "has edges"),
         (np.s_[::24, 5], "a few scattered elements"),
-        (np.s_[::7, ::11], "scattered over the whole output"),
+        (np.random.default_rng(0).random((96, 128)) < 0.05, "scattered over this part"),
         # The last block, in several parts because some of its rows are right.
         ([*range(65, 70), *range(71, 76), *range(77, 82), *range(83, 88), *range(89, 96)], "has edges"),
     ],

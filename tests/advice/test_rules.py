@@ -294,6 +294,8 @@ SHOWN = {
             with_counts(with_window(good(), 1, block_shape=(192, 128)), matmul=4),
             ("4 matmuls", "instead of 2 (Mosaic): they are split", "k's block, now 192 x 128", "128 x 128"),
         ),
+        # 8 rows are fewer than the unit has, and can be aligned with nothing.
+        Case(with_counts(with_window(good(), 1, block_shape=(8, 192)), matmul=4), ("8 x 192", "128: 8 x 128")),
         # Two bodies explain the number.
         Case(
             with_counts(with_window(good(), 1, block_shape=(192, 128)), matmul=4, exp=4),

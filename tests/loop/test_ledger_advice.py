@@ -8,7 +8,7 @@ import pytest
 from evidence_examples import V5E, evidence
 from ledger_fixtures import NAIVE, WRONG, candidate, new_repository, run_attempt
 from refusals import refused
-from rule_examples import with_counts
+from rule_examples import good, with_counts
 
 from harness.advice import diagnose
 from harness.advice.report import report
@@ -60,7 +60,7 @@ def test_a_sweep_that_no_attempt_recorded_counts_in_its_own_report(contest: Path
     # With one edit tried and the other slower, the hint comes last.
     (_, last) = advice_here(ADVICE, evidence(), Candidate(text=NAIVE + b"\n\nX = 1\n"), contest, sweep("512"))
     assert "BQ=512 by this sweep" in last.suggestion
-    assert "slower with another body, by attempt 2: BQ=256" in last.suggestion
+    assert "slower in another kernel, by attempt 2: BQ=256" in last.suggestion
 
 
 def test_if_all_advice_was_tried_the_hint_says_so(contest: Path) -> None:
@@ -82,7 +82,7 @@ def test_what_was_slower_with_another_body_is_marked_and_kept(contest: Path) -> 
     kernel = Candidate(text=text)
     (first, second) = advice_here(ADVICE, evidence(), kernel, contest)
     assert first.suggestion == (
-        "a larger block (sweep with --set BQ=256,512); slower with another body, by the sweep of attempt 3: BQ=256 "
+        "a larger block (sweep with --set BQ=256,512); slower in another kernel, by the sweep of attempt 3: BQ=256 "
         "(1.1% more time)"
     )
     assert second == ADVICE[1]
@@ -97,7 +97,7 @@ def test_what_was_slower_with_another_body_is_marked_and_kept(contest: Path) -> 
 def test_an_attempt_that_changed_one_constant_and_lost_is_named_too(contest: Path) -> None:
     kernel = Candidate(text=NAIVE.replace(b"return q", b"return q + 0"))
     (first, _) = advice_here(ADVICE, evidence(), kernel, contest)
-    assert first.suggestion.endswith("; slower with another body, by attempt 2: BQ=256 (5.0% more time)")
+    assert first.suggestion.endswith("; slower in another kernel, by attempt 2: BQ=256 (5.0% more time)")
 
 
 def test_a_gain_below_the_threshold_with_another_body_is_stated(contest: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_gain_below_the_threshold_with_another_body_is_stated(contest: Path) -
     (first, last) = advice_here(ADVICE, evidence(), kernel, contest)
     assert first == ADVICE[1]
     assert last.suggestion.endswith(
-        f"; below the threshold of {percent(least)} with another body, by the sweep of attempt 3: "
+        f"; below the threshold of {percent(least)} in another kernel, by the sweep of attempt 3: "
         "BQ=256 (0.1% less time), BQ=512 (0.2% less time)"
     )
     assert least_gain(evidence(latency=None)) == 0
@@ -144,11 +144,22 @@ def test_a_hint_on_code_names_the_attempts_that_followed_it(tmp_path: Path) -> N
     run_attempt(ledger, "reject", hypothesis="recomputed exp")
     # A failed attempt has no time.
     lose(b"return q + 3", hypothesis="recomputed exp", evidence=evidence(failure=WRONG))
-    assert code_hints(champion, folder) == [
-        f"{before}; in attempt 3 (body) this is gone: 5.0% more time; attempt 4 tried this: 5.0% more time"
-    ]
+    gone = "in attempt 3 (body) this is gone: 5.0% more time"
+    named = "attempt 4 names this in its hypothesis: 5.0% more time"
+    assert code_hints(champion, folder) == [f"{before}; {gone}; {named}"]
     # They say nothing of another kernel.
     assert code_hints(champion, folder, Candidate(text=NAIVE + b"\n\nX = 1\n")) == [before]
+
+
+def test_a_hint_names_an_attempt_without_any_finding(tmp_path: Path) -> None:
+    folder = new_repository(tmp_path / "contest")
+    ledger, champion = Ledger.open(folder), with_counts(good(), exp=10)
+    run_attempt(ledger, evidence=champion)
+    (before,) = code_hints(champion, folder)
+    (folder / "kernel.py").write_bytes(NAIVE.replace(b"return q", b"return q + 0"))
+    run_attempt(ledger, "reject", evidence=good())
+    (after,) = code_hints(champion, folder)
+    assert after.startswith(f"{before}; in attempt 2 (body) this is gone: ")
 
 
 def test_without_a_ledger_nothing_was_tried(tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ def test_advice_that_lost_with_another_body_says_so() -> None:
     rows = [row(1, "accept", kind="baseline")]
     (hint,) = advised((LARGER,), rows, {1: KERNEL}, timed=(slower,)).hints
     assert hint.suggestion == (
-        "another block; slower with another body, by the sweep of attempt 2: BKV=512 (2.0% more time)"
+        "another block; slower in another kernel, by the sweep of attempt 2: BKV=512 (2.0% more time)"
     )
     # The newest record counts.
     (hint,) = advised((LARGER,), rows, {1: KERNEL}, timed=(slower, won)).hints
@@ -322,7 +322,7 @@ def test_advice_whose_known_gain_is_below_the_threshold_comes_last() -> None:
     assert first == body
     assert [hint.observation for hint in last] == ["short steps", "stores"]
     assert last[0].suggestion == (
-        "a longer block; below the threshold of 7.2% with another body, by diagnose: BKV=512 (0.4% less time)"
+        "a longer block; below the threshold of 7.2% in another kernel, by diagnose: BKV=512 (0.4% less time)"
     )
     # Without a known threshold, every gain may be accepted.
     assert search_state(inputs).hints == (larger, small, body)

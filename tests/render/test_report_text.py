@@ -153,11 +153,11 @@ def test_the_gap_is_stated_at_the_rates_of_the_simulator_too() -> None:
     passing = passing_gap(kernel, figures, V5E)
     useful = kernel.problem.work.matmul_flops / V5E.peak_bf16_flops_per_second
     assert passing == pytest.approx(1 - useful / matmul_share(V5E) / 0.78e-3)
-    words = f"{percent(present(figures.gap_fraction))} of actual: small; {percent(present(passing))} by what the"
+    words = f"{percent(present(figures.gap_fraction))} of actual: small; {percent(present(passing))} at the"
     for blocks in (roofline.roofline(kernel, figures), roofline.glance(kernel, figures)):
         assert words in screen(blocks, 200)
     # A measured time is not compared with the simulator.
-    assert "lets pass" not in screen(roofline.glance(kernel, replace(figures, source="measured")), 200)
+    assert "simulator's rates" not in screen(roofline.glance(kernel, replace(figures, source="measured")), 200)
 
 
 def test_an_impossible_latency_shows_the_figures_that_it_was_refused_on() -> None:

@@ -238,7 +238,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
     if misaligned:
         window, sizes = misaligned[0]
         shape, aligned = (" x ".join(map(str, size)) for size in (window.block_shape[-2:], sizes))
-        suggestion = f"make the sizes of {window.name}'s block, now {shape}, multiples of {wide}: {aligned}"
+        suggestion = f"align {window.name}'s block, now {shape}, with the matrix unit's {wide}: {aligned}"
         if not is_more:
             cause = f"instead of {each} (Mosaic), and {window.name}'s block is no multiple of the matrix unit"
     return RuleCase(
@@ -253,12 +253,12 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
 def _aligned(window: Window, wide: int) -> list[int]:
     """The last two sizes of a smaller block, in multiples of `wide`; [] if its sizes are aligned or cannot be.
 
-    A size that is as large as the array's stays as it is.
+    A size that is smaller than `wide`, or as large as the array's, stays as it is.
     """
     sizes = list(zip(window.block_shape[:-3:-1], window.array.shape[:-3:-1], strict=False))[::-1]
-    aligned = [size if size in (whole, size // wide * wide) else size // wide * wide for size, whole in sizes]
-    changed = [(size, whole) for size, (old, whole) in zip(aligned, sizes, strict=True) if size != old]
-    return aligned if changed and all(size and whole % size == 0 for size, whole in changed) else []
+    aligned = [size if size < wide or size == whole else size // wide * wide for size, whole in sizes]
+    changed = [(new, whole) for new, (old, whole) in zip(aligned, sizes, strict=True) if new != old]
+    return aligned if changed and all(whole % new == 0 for new, whole in changed) else []
 
 
 @rule(

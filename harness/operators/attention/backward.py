@@ -208,7 +208,7 @@ class AttentionBackward(Operator, Recipes):
             if family == _FAR_SCORES:
                 _move_scores(self.scale, *arrays[:2], generator(family, seed))
             elif family == "far-values":
-                # Only this family has far values, so with one head its sign must vary.
+                # Only this family has far values in all columns, so with one head its sign must vary.
                 arrays[2][:] *= generator(f"sign of {family}", seed).choice((-1, 1))
             elif family == "composite":
                 # No probe needs these values: dv does not depend on them, and ds = -p delta where dp is zero.

@@ -139,7 +139,7 @@ class CrossEntropy(Operator, Borrowed):
         word to word, so that the running maximum changes in every block. flat: every second row of X is zero, so
         that all words have the same logit; all labels are the same word. deep: all logits are far below zero, and in
         every second row even farther. far-values, cancelling, drawn: as in a Matmul. composite: all but the last three,
-        by row. In sharp, far-values, cancelling and drawn families, about a third of the labels are one filler word,
+        by row. In sharp, far-values, cancelling and drawn families, about a quarter of the labels are one filler word,
         and a run of other labels are equal.
         """
         is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
@@ -235,7 +235,7 @@ class CrossEntropy(Operator, Borrowed):
         return labels
 
     def _repeat(self, labels: NDArray[np.int32], random: np.random.Generator) -> None:
-        """Makes labels equal: those of a run of rows, and a third of the others, with both ends of some blocks."""
+        """Makes labels equal: those of a run of rows, and a quarter of all others, with both ends of some blocks."""
         run, filler = drawn_block(self.tokens, random), int(random.integers(self.vocabulary))
         word = (filler + 1 + int(random.integers(max(1, self.vocabulary - 1)))) % self.vocabulary
         is_filler = random.random(self.tokens) < _FILLER_ROWS

@@ -50,7 +50,7 @@ _ORDERING_OR_SCATTERING = {
     **dict.fromkeys(("sort", "top_k"), 0),
     **dict.fromkeys(("scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"), 2),
 }
-# Operations that move elements to places that depend on data. Outside of kernels they count as one FLOP for each
+# Operations that move elements to places that may depend on data. Outside of kernels they count as one FLOP for each
 # element that they move: those of their operand at this position; None: those of their result.
 _PLACING = {"gather": None, "dynamic_slice": None, "scatter": 2, "dynamic_update_slice": 1}
 # Collectives move or add elements, and count as one FLOP for each element of the operand. So if the problem is a
@@ -299,7 +299,7 @@ def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outs
 
     - Sorting, and scattering with an addition, product, minimum or maximum, also count 1 for each element, of any
       dtype. Outside kernels, integers count as floats do, because the problem may have no floats; and comparisons,
-      operations on bits and moves to places that depend on data count 1 for each element.
+      operations on bits and moves to places that may depend on data count 1 for each element.
     - A Pallas body counts once for each grid step (`steps` has the number of steps by the equation's id()). If a kernel
       skips blocks, the result is an upper bound.
     - A scan's body counts once for each iteration.

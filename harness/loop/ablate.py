@@ -124,7 +124,7 @@ class _Work:
         return None if without_others is None else row.without_seconds - without_others
 
     def whole(self) -> tuple[float | None, str]:
-        """The time in seconds without all requested changes, and "", or None and the reason why there is no time.
+        """The time in seconds with every requested change taken out, and ""; or None, and why there is no time.
 
         If whole attempts are requested, this is the baseline's time.
         """

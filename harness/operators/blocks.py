@@ -92,7 +92,7 @@ def empty_block(length: int, least: int, random: np.random.Generator, *, is_last
 
 
 def empty_lines(length: int, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
-    """The rows or columns to be made zero, True for each: `share` of all at random places, and up to two runs.
+    """A mask, True for each line to be made zero: `share` of all at random places, and up to two runs of neighbours.
 
     The length of a run is about a quarter of `length`: a power of two, less 8 lines. It begins where blocks of any size
     begin, or ends where they end. So in a block of 16, 32, 64 ... lines, only every second of the last or of the first

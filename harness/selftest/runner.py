@@ -78,7 +78,7 @@ def _attempt(candidate: Planted, judge: Path) -> PlantedVerdict:
 
 
 def _answer(home: Path, module: str, *arguments: str) -> PlantedVerdict:
-    """The judgement that `module` of the harness in `home` prints; its outcome is `bug` if it prints none in time."""
+    """The judgement that `module` of the harness in `home` prints; outcome `bug` if the module prints none in time."""
     try:
         process = subprocess.run(
             [sys.executable, "-P", "-m", module, *arguments],

@@ -123,7 +123,7 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
     keeps_traffic=True,
 )
 def repeated_work(seen: Observed) -> RuleCase | None:
-    """A kernel without a causal mask does more work than is useful, on the resource that its time depends on."""
+    """A kernel without a causal mask does useless work on the resource that limits its time."""
     factor = _coverage(seen)
     # If a problem without products states no work, its work is by default one operation per element.
     problem = seen.evidence.problem

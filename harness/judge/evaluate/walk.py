@@ -38,7 +38,7 @@ class Evaluation:
         self._until = DEVICE
 
     def run(self) -> Evidence:
-        """Returns the evidence. Runs all stages, up to the failure that counts or until the candidate proves too slow.
+        """The evidence. Runs all stages, up to the failure that decides, or until the candidate proves too slow.
 
         Raises the errors that `listener.after_trace` raises.
         """

@@ -62,7 +62,7 @@ class _Drawn:
         self._offset = shape.kv_sequence - shape.sequence
 
     def values(self, family: str) -> Probe:
-        """A probe of all values of one key/value head, in different columns for each key block: one run tests all."""
+        """A probe of all values of one key/value head: each key block has its own columns, so one run tests all."""
         shape, kv_head = self._shape, self._kv_head()
         # The probe's blocks have half the size of a kernel's smallest block, so that any block that a kernel leaves out
         # contains a whole block of the probe. Long sequences need larger blocks. Fixed borders show a dropped block of

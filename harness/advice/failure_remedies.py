@@ -159,7 +159,8 @@ _HERE_AND_THERE = (
 )
 _EVERYWHERE_A_LITTLE = (
     "no element is far off, but the errors are larger throughout than rounding explains: look for a value that is "
-    "rounded too early, or for an approximation (pl.reciprocal(approx=True) is taken to be as exact as bfloat16)"
+    "rounded too early, or for an approximation (on v4, v5e and v5p, pl.reciprocal(approx=True) counts as rounded to "
+    "bfloat16)"
 )
 _SCATTERED = (
     "wrong elements are scattered over this part: if they are at equal distances, such as every 8th row or the last of "
